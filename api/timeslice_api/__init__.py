@@ -1,0 +1,1 @@
+"""The contracts: protos and generated stubs, errors, and the names of environment variables and labels."""

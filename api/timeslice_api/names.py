@@ -1,0 +1,48 @@
+"""Names that jobs, nodes and clusters agree on: environment variables, sizes and defaults."""
+
+from __future__ import annotations
+
+import re
+
+from timeslice_api.errors import InvalidRequest
+
+# What prepare, `timeslice run` or a person puts into a job's environment.
+ENV_ORCHESTRATOR = "TIMESLICE_ORCHESTRATOR"  # address: host:port or unix:///path
+ENV_JOB_ID = "TIMESLICE_JOB_ID"
+ENV_GROUP_ID = "TIMESLICE_GROUP_ID"  # the default group of acquire()
+ENV_MODE = "TIMESLICE_MODE"  # on, observe or off
+ENV_NODE_SOCKET = "TIMESLICE_NODE_SOCKET"  # path of the node's unix socket, for self-registration
+ENV_OBSERVE_FILE = "TIMESLICE_OBSERVE_FILE"  # where observe mode records phases (JSON lines)
+
+MAX_WAIT_S = 30.0  # longest that one Acquire call waits at the server
+MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un.sun_path less its terminating zero
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
+
+
+def checked_name(value: str, field: str) -> str:
+    """The value, when it is a good job or group id.
+
+    Raises:
+        InvalidRequest: it is empty, longer than 253 characters, or has other characters than letters, digits, `-_./`
+            between a first and last letter or digit.
+    """
+    if not value:
+        raise InvalidRequest(f"{field} is empty")
+    if len(value) > 253:
+        raise InvalidRequest(f"{field} has {len(value)} characters; 253 are allowed")
+    if not _NAME.fullmatch(value) or ".." in value or "//" in value:
+        raise InvalidRequest(f"{field} {value!r} is not a name of letters, digits and '-', '_', '.', '/' inside")
+    return value
+
+
+def checked_socket_path(path: str, field: str) -> str:
+    """The path, when a unix socket can have it.
+
+    Raises:
+        InvalidRequest: it is longer than the 107 bytes that the kernel allows.
+    """
+    size = len(path.encode())
+    if size > MAX_SOCKET_PATH:
+        raise InvalidRequest(f"{field} {path!r} has {size} bytes; a unix socket path may have {MAX_SOCKET_PATH}")
+    return path

@@ -1,0 +1,72 @@
+"""Errors over the wire: the only place where the hierarchy meets gRPC.
+
+A server ends a call with the class's status code, the message as details, and an `ErrorDetail` in the trailing metadata
+`timeslice-error-bin`; a client turns that back into the same class. A failure without the trailer came from gRPC itself.
+"""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from timeslice_api import errors
+from timeslice_api.v1alpha1 import types_pb2
+
+TRAILER = "timeslice-error-bin"
+
+
+def code_of(error: errors.TimesliceError) -> grpc.StatusCode:
+    """The gRPC status code of an error."""
+    return grpc.StatusCode[error.code]
+
+
+def trailer_of(error: errors.TimesliceError) -> tuple[tuple[str, bytes], ...]:
+    """The trailing metadata that carries an error."""
+    detail = types_pb2.ErrorDetail(
+        kind=type(error).__name__,
+        message=error.message,
+        hint=error.hint,
+        retryable=error.retryable,
+        job_id=error.job_id,
+        group_id=error.group_id,
+    )
+    return ((TRAILER, detail.SerializeToString()),)
+
+
+def from_rpc(error: grpc.RpcError) -> errors.TimesliceError:
+    """The error that a failed call stands for; the caller raises it `from` the RpcError."""
+    trailers = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    for key, value in trailers or ():
+        if key == TRAILER and isinstance(value, bytes):
+            try:
+                return _from_detail(types_pb2.ErrorDetail.FromString(value))
+            except DecodeError:
+                break
+    return _from_code(error)
+
+
+def _from_detail(detail: types_pb2.ErrorDetail) -> errors.TimesliceError:
+    cls = errors.by_name(detail.kind)
+    error = cls(detail.message, hint=detail.hint, job_id=detail.job_id, group_id=detail.group_id)
+    error.retryable = detail.retryable
+    return error
+
+
+# CANCELLED-not-by-me is how gRPC refuses requests of a burst; UNKNOWN is how it reports some broken connections.
+_TRANSIENT = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.UNKNOWN,
+}
+
+
+def _from_code(error: grpc.RpcError) -> errors.TimesliceError:
+    code, details = error.code(), error.details() or ""
+    if code in _TRANSIENT:
+        return errors.ConnectionLost(f"no answer: {details or code.name}")
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return errors.InvalidRequest(details)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return errors.QueueFull(details)
+    return errors.TimesliceError(f"{code.name}: {details}")

@@ -1,0 +1,1 @@
+"""Timeslice: independent RL jobs share GPUs by taking turns at phase boundaries."""

@@ -1,0 +1,1 @@
+"""The node component: the Snapshot Agent with its backends."""

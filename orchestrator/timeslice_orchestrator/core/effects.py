@@ -1,0 +1,133 @@
+"""What the core wants done. A shell carries them out in order, all `Save`/`Drop` of a step durably before anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from timeslice_api.errors import TimesliceError
+from timeslice_orchestrator.core.model import (
+    GroupId,
+    JobId,
+    Lease,
+    LeaseId,
+    MemberKey,
+    NodeName,
+    PartState,
+    Record,
+    RequestId,
+)
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The request has its lease. Sent again when a client asks again. `restored`: state was put back for it."""
+
+    request_id: RequestId
+    lease: Lease
+    waited_s: float
+    restored: bool
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The request has ended without a lease."""
+
+    request_id: RequestId
+    error: TimesliceError
+
+
+@dataclass(frozen=True)
+class YieldAccepted:
+    """The lease is given back; `waiting` requests of other jobs want its devices."""
+
+    lease_id: LeaseId
+    waiting: int
+    already_yielded: bool
+
+
+@dataclass(frozen=True)
+class WithdrawAccepted:
+    """The request has left the queue or its lease was given back; `withdrawn` is False when it had ended before."""
+
+    request_id: RequestId
+    withdrawn: bool
+
+
+@dataclass(frozen=True)
+class LeasesChecked:
+    """The answer to a renewal: which of the leases are lost, and which are wanted by another job."""
+
+    lost: tuple[LeaseId, ...]
+    wanted: tuple[LeaseId, ...]
+
+
+@dataclass(frozen=True)
+class LeasesEnded:
+    """Leases that were taken away, and why (expired, force release)."""
+
+    lease_ids: tuple[LeaseId, ...]
+    job_id: JobId
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuarantineEnded:
+    """Members that a `Resumed` set free."""
+
+    members: tuple[MemberKey, ...]
+
+
+@dataclass(frozen=True)
+class SendCommand:
+    """Tell a node to bring parts into target states (RUNNING, LOCKED or PARKED). The shell adds the epoch."""
+
+    node: NodeName
+    command_id: int
+    token: int
+    targets: tuple[tuple[MemberKey, PartState], ...]
+    lock_timeout_s: float
+
+
+@dataclass(frozen=True)
+class Save:
+    """Write a record durably; one with the same key is replaced."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Remove a record."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class WakeAt:
+    """Send a `Tick` at this time of the clock that `now` comes from; replaces the last one."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class GroupChanged:
+    """The view of a group changed; wake its watchers."""
+
+    group_id: GroupId
+
+
+Effect: TypeAlias = (
+    Granted
+    | Refused
+    | YieldAccepted
+    | WithdrawAccepted
+    | LeasesChecked
+    | LeasesEnded
+    | QuarantineEnded
+    | SendCommand
+    | Save
+    | Drop
+    | WakeAt
+    | GroupChanged
+)
