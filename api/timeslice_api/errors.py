@@ -1,8 +1,10 @@
 """The errors of Timeslice: one small hierarchy, shared by client, orchestrator and node.
 
-Each class knows its gRPC status (by name, so that pure code can raise it), whether repeating the same call can help, and
-the hint that a person needs. `timeslice_api.status` carries them over the wire and back.
+Each class knows its gRPC status (by name, so that pure code can raise it), whether repeating the same call can help,
+and the hint that a person needs. `timeslice_api.status` carries them over the wire and back.
 """
+
+# ruff: noqa: N818 - the names say what is wrong (GroupNotFound, LeaseLost); "Error" behind each would add nothing
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
 """Errors over the wire: the only place where the hierarchy meets gRPC.
 
-A server ends a call with the class's status code, the message as details, and an `ErrorDetail` in the trailing metadata
-`timeslice-error-bin`; a client turns that back into the same class. A failure without the trailer came from gRPC itself.
+A server ends a call with the class's status code, the message as details, and an `ErrorDetail` in the trailing
+metadata `timeslice-error-bin`; a client turns that back into the same class. A failure without the trailer came from
+gRPC itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -35,14 +39,19 @@ def trailer_of(error: errors.TimesliceError) -> tuple[tuple[str, bytes], ...]:
 
 def from_rpc(error: grpc.RpcError) -> errors.TimesliceError:
     """The error that a failed call stands for; the caller raises it `from` the RpcError."""
-    trailers = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
-    for key, value in trailers or ():
+    for key, value in _trailers(error):
         if key == TRAILER and isinstance(value, bytes):
             try:
                 return _from_detail(types_pb2.ErrorDetail.FromString(value))
             except DecodeError:
                 break
     return _from_code(error)
+
+
+def _trailers(error: grpc.RpcError) -> Iterable[tuple[str, str | bytes]]:
+    # The published types take the trailers for objects with attributes; they are pairs, in both flavours of gRPC.
+    found = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    return cast(Iterable[tuple[str, str | bytes]], found or ())
 
 
 def _from_detail(detail: types_pb2.ErrorDetail) -> errors.TimesliceError:
