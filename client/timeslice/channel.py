@@ -1,0 +1,55 @@
+"""Addresses and gRPC channels."""
+
+from __future__ import annotations
+
+import grpc
+from timeslice_api.errors import ConfigError
+from timeslice_api.names import checked_socket_path
+
+# Pings keep quiet waits alive through NATs; short reconnect pauses let a client find a restarted orchestrator soon. No
+# service config: the client itself decides what is repeated. https://github.com/grpc/grpc/blob/master/doc/keepalive.md
+OPTIONS: list[tuple[str, int | str]] = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # the time limit of one attempt to connect
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
+]
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """A channel to `host:port` or `unix:///path`; it connects when it is first used.
+
+    Raises:
+        ConfigError: the address is neither.
+        InvalidRequest: the socket's path is too long.
+    """
+    options = list(OPTIONS)
+    target = checked_address(address)
+    if target.startswith("unix:"):
+        options.append(("grpc.default_authority", "localhost"))  # else the path, which strict servers refuse
+    return grpc.insecure_channel(target, options=options)
+
+
+def checked_address(address: str) -> str:
+    """The address, when gRPC can dial it."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        path = path.removeprefix("//") if path.startswith("///") else path
+        if not path or path.startswith("//"):
+            raise ConfigError(f"address {address!r} has no path", hint="write unix:///absolute/path")
+        checked_socket_path(path, "address")
+        return f"unix:{path}"
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdigit() and int(port) < 65536) or "/" in address:
+        raise ConfigError(f"address {address!r} is not host:port or unix:///path")
+    return address
+
+
+def unix_address(path: str) -> str:
+    """The address of a unix socket."""
+    return f"unix://{path}" if path.startswith("/") else f"unix:{path}"
