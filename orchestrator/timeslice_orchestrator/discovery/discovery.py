@@ -1,0 +1,89 @@
+"""Keeps the set of groups up to date and tells the core of each change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from timeslice_api.errors import ConfigError
+
+from timeslice_orchestrator.core.events import GroupsChanged
+from timeslice_orchestrator.core.model import GroupSpec, NodeName
+from timeslice_orchestrator.discovery.groups_file import FileGroup, parsed
+from timeslice_orchestrator.discovery.merge import merged
+from timeslice_orchestrator.store import NodeRecord
+
+_log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Who is told: the engine."""
+
+    def post(self, event: GroupsChanged) -> None:
+        """Takes the whole set of groups."""
+
+    def save(self, node: NodeRecord) -> None:
+        """Keeps a node's declaration for the next start."""
+
+
+class Discovery:
+    """The groups, as the file and the nodes together make them.
+
+    Args:
+        listener: told of the whole set after each change.
+        nodes: what was known of nodes at the last run.
+    """
+
+    def __init__(self, listener: Listener, nodes: Iterable[NodeRecord] = ()) -> None:
+        self._listener = listener
+        self._nodes: dict[NodeName, NodeRecord] = {node.node: node for node in nodes}
+        self._file: tuple[FileGroup, ...] = ()
+        self._told: tuple[GroupSpec, ...] | None = None
+        self._warned: frozenset[str] = frozenset()
+        self.file_error = ""
+
+    def node_said(self, node: NodeRecord) -> None:
+        """Takes a hello. Devices that another node had are this node's now."""
+        mine = set(node.devices)
+        for other in list(self._nodes.values()):
+            if other.node != node.node and mine.intersection(other.devices):
+                self._keep(_without(other, mine))
+        if self._nodes.get(node.node) != node:
+            self._keep(node)
+        self.tell()
+
+    def file_said(self, text: str, name: str) -> None:
+        """Takes the text of the groups file.
+
+        Raises:
+            ConfigError: nothing was changed; the message is kept as `file_error` until a good text comes.
+        """
+        try:
+            self._file = parsed(text, name)
+        except ConfigError as error:
+            self.file_error = error.message
+            raise
+        self.file_error = ""
+        self.tell()
+
+    def tell(self) -> None:
+        """Tells the listener of the groups, if they are others than those told before."""
+        result = merged(self._file, self._nodes)
+        for warning in result.warnings:
+            if warning not in self._warned:
+                _log.warning("%s", warning)
+        self._warned = frozenset(result.warnings)
+        if result.groups != self._told:
+            self._told = result.groups
+            self._listener.post(GroupsChanged(result.groups))
+
+    def _keep(self, node: NodeRecord) -> None:
+        self._nodes[node.node] = node
+        self._listener.save(node)
+
+
+def _without(node: NodeRecord, devices: set[str]) -> NodeRecord:
+    left = tuple(device for device in node.devices if device not in devices)
+    groups = ((group_id, tuple(device for device in mine if device not in devices)) for group_id, mine in node.groups)
+    return NodeRecord(node.node, left, tuple((group_id, mine) for group_id, mine in groups if mine))

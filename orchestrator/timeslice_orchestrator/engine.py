@@ -1,0 +1,334 @@
+"""The one owner of the core: feeds it events, makes what it saves durable, and carries its effects out.
+
+Events of one turn of the loop become one transaction. The order is kept: what a step wants saved is on disk before
+anything that the step wants sent, or answered, leaves.
+
+When a write fails, the core has already taken its step, so it is ahead of the disk. Then nothing of it gets out:
+commands to nodes are kept back in order, the calls that wait for an answer fail with StoreFailed, and the records are
+tried again before anything else is sent, by a timer and by each call that comes in. Calls that would change something
+are refused before their step for as long as that lasts, so the lead stays what the first failure made it plus what
+nodes report, which are facts. Asking again with the same ids finds each outcome, so a lease is neither lost nor given
+twice: had the process died meanwhile, the disk would say what everybody outside was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from timeslice_api.errors import RequestEnded, Stopping, StoreFailed, TimesliceError
+
+from timeslice_orchestrator.core.effects import (
+    Drop,
+    Effect,
+    Granted,
+    GroupChanged,
+    LeasesEnded,
+    Refused,
+    Save,
+    SendCommand,
+    WakeAt,
+    WithdrawAccepted,
+)
+from timeslice_orchestrator.core.events import AcquireRequested, Event, Tick, WaiterDetached
+from timeslice_orchestrator.core.machine import Core
+from timeslice_orchestrator.core.model import GroupId, GroupView, RequestId, WaitingView
+from timeslice_orchestrator.store import NodeRecord, Store
+from timeslice_orchestrator.store.codec import RowKey, key_of
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MIN_S = 0.1  # of a failed write; doubled each time
+_RETRY_MAX_S = 2.0
+_REARM_S = 1.0  # after a defect of ours in a tick
+
+_Wait = asyncio.Future[Granted | None]
+_T = TypeVar("_T")
+
+
+class Engine:
+    """Runs a core inside the running loop, whose clock is the core's.
+
+    Args:
+        core: nobody else may step it.
+        store: where its records go.
+        send: hands a command to the link of its node; called only when all that was decided before is durable.
+    """
+
+    def __init__(self, core: Core, store: Store, send: Callable[[SendCommand], None]) -> None:
+        self._core = core
+        self._store = store
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._unwritten: dict[RowKey, Save | Drop | NodeRecord] = {}
+        self._unsent: list[Effect] = []
+        self._calls: list[asyncio.Future[None]] = []  # answered when their step is durable
+        self._asked: list[_Wait] = []  # Acquires whose step is not durable yet
+        self._waits: dict[RequestId, set[_Wait]] = {}  # Acquires at the server; a repetition may overlap with the first
+        self._watchers: dict[GroupId, set[asyncio.Event]] = {}
+        self._flushing: asyncio.Handle | None = None
+        self._waking: asyncio.TimerHandle | None = None
+        self._retry_s = _RETRY_MIN_S
+        self._failure: StoreFailed | None = None
+        self._stopped = False
+
+    # What clients ask
+
+    async def do(self, event: Event, answer: type[_T]) -> _T:
+        """Takes a client's event that has exactly one effect of that type; see `do_all`."""
+        (found,) = await self.do_all(event, answer)
+        return found
+
+    async def do_all(self, event: Event, answer: type[_T]) -> list[_T]:
+        """Takes a client's event. Returns its effects of that type, once all that it saves is on disk.
+
+        Raises:
+            TimesliceError: the event is refused (nothing changed), or StoreFailed, or Stopping.
+        """
+        self._admit()
+        effects = self._step(event)
+        if self._flushing is not None:
+            call: asyncio.Future[None] = self._loop.create_future()
+            self._calls.append(call)
+            await call
+        return [effect for effect in effects if isinstance(effect, answer)]
+
+    def renew(self, event: Event, answer: type[_T]) -> _T:
+        """Like `do` for an event whose answer promises nothing that a restart could break: a renewal of leases.
+        It is answered while the disk is full, too, so that holders go on."""
+        self.refuse_when_stopped()
+        return next(effect for effect in self._step(event) if isinstance(effect, answer))
+
+    async def acquire(self, event: AcquireRequested, wait_s: float) -> Granted | WaitingView:
+        """Asks, and waits for the grant at most `wait_s` seconds.
+
+        When the caller is cancelled, or its time is over, and no other call for the same request is here, the core is
+        told that the waiter is detached.
+
+        Raises:
+            TimesliceError: the request is refused or has ended, or StoreFailed, or Stopping.
+        """
+        outcome: Granted | None = None
+        try:
+            outcome = await self._ask(event, wait_s)
+            # A grant of the same turn as the end of the wait missed this call: ask once more to hear it.
+            return outcome or self._waiting(event.request_id) or await self._granted(event)
+        finally:
+            if outcome is None and event.request_id not in self._waits:
+                self.post(WaiterDetached(event.request_id))
+
+    async def _granted(self, event: AcquireRequested) -> Granted:
+        if granted := await self._ask(event, 0):
+            return granted
+        raise RequestEnded(f"request {event.request_id} has ended", job_id=event.job_id)
+
+    async def _ask(self, event: AcquireRequested, wait_s: float) -> Granted | None:
+        self._admit()
+        self._step(event)
+        wait: _Wait = self._loop.create_future()
+        waits = self._waits.setdefault(event.request_id, set())
+        waits.add(wait)
+        self._asked.append(wait)
+        timer = self._loop.call_later(wait_s, self._end_wait, wait)
+        try:
+            return await wait
+        finally:
+            timer.cancel()
+            waits.discard(wait)
+            if not waits:
+                self._waits.pop(event.request_id, None)
+
+    def _end_wait(self, wait: _Wait) -> None:
+        if self._flushing is not None and self._failure is None:  # the grant may be under way to the disk
+            self._loop.call_soon(self._end_wait, wait)
+        elif not wait.done():
+            wait.set_result(None)
+
+    def _waiting(self, request_id: RequestId) -> WaitingView | None:
+        try:
+            return self._core.waiting(request_id, self._loop.time())
+        except KeyError:
+            return None
+
+    # What happens by itself
+
+    def post(self, event: Event) -> None:
+        """Takes a fact: from a node, from discovery, or a client that is gone."""
+        if not self._stopped:
+            self._step(event)
+
+    def save(self, node: NodeRecord) -> None:
+        """Makes a node's declaration durable with the next write."""
+        self._unwritten[key_of(node)] = node
+        self._flush_soon()
+
+    # What people see
+
+    def groups(self) -> list[GroupView]:
+        """All groups, sorted by id."""
+        return [self.view(group_id) for group_id in self._core.groups()]
+
+    def view(self, group_id: GroupId) -> GroupView:
+        """A group now. Raises GroupNotFound, Stopping."""
+        self.refuse_when_stopped()
+        return self._core.view(group_id, self._loop.time())
+
+    @contextmanager
+    def watching(self, group_id: GroupId) -> Iterator[asyncio.Event]:
+        """An event that is set at each change of the group, and at the stop; the watcher clears it."""
+        changed = asyncio.Event()
+        watchers = self._watchers.setdefault(group_id, set())
+        watchers.add(changed)
+        try:
+            yield changed
+        finally:
+            watchers.discard(changed)
+            if not watchers:
+                self._watchers.pop(group_id, None)
+
+    def stop(self) -> None:
+        """Ends every waiting call with Stopping; the requests keep their places in the store. Takes no event any more.
+
+        What could not be written until now is lost with a log line.
+        """
+        self._flush()
+        self._stopped = True
+        for handle in (self._waking, self._flushing):
+            if handle is not None:
+                handle.cancel()
+        for wait in [wait for waits in self._waits.values() for wait in waits]:
+            _fail(wait, Stopping("the orchestrator is being stopped"))
+        self._wake_watchers(list(self._watchers))
+        if self._failure is not None:
+            _log.error("stopped with %d records unwritten: %s", len(self._unwritten), self._failure.message)
+
+    # The turn: step, write, send
+
+    def _admit(self) -> None:
+        self.refuse_when_stopped()
+        if self._failure is not None:
+            self._flush()
+        if self._failure is not None:
+            raise StoreFailed(self._failure.message)
+
+    def refuse_when_stopped(self) -> None:
+        """Raises Stopping after `stop`."""
+        if self._stopped:
+            raise Stopping("the orchestrator is being stopped")
+
+    def _step(self, event: Event) -> list[Effect]:
+        effects = self._core.step(event, self._loop.time())
+        for effect in effects:
+            self._sort(effect)
+        return effects
+
+    def _sort(self, effect: Effect) -> None:
+        match effect:
+            case Save() | Drop():
+                self._unwritten[key_of(effect.record)] = effect
+                self._flush_soon()
+            case WakeAt(at):
+                self._wake_at(at)
+            case GroupChanged(group_id):
+                self._wake_watchers([group_id])
+            case Granted() | Refused() | WithdrawAccepted() | SendCommand() | LeasesEnded():
+                self._unsent.append(effect)
+                self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._flushing is None:
+            self._flushing = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        try:
+            self._write()
+        except StoreFailed as error:
+            self._hold_back(error)
+            return
+        unsent, self._unsent = self._unsent, []
+        calls, self._calls = self._calls, []
+        self._asked.clear()
+        for effect in unsent:
+            self._carry_out(effect)
+        for call in calls:
+            if not call.done():
+                call.set_result(None)
+
+    def _write(self) -> None:
+        if self._unwritten:
+            changes = self._unwritten.values()
+            saves = [change.record for change in changes if isinstance(change, Save)]
+            nodes = [change for change in changes if isinstance(change, NodeRecord)]
+            self._store.write([*saves, *nodes], [change.record for change in changes if isinstance(change, Drop)])
+            self._unwritten.clear()
+        if self._failure is not None:
+            _log.warning("the store is written again")
+            self._failure, self._retry_s = None, _RETRY_MIN_S
+
+    def _hold_back(self, error: StoreFailed) -> None:
+        if self._failure is None:
+            _log.error("%s; nothing is granted until that succeeds", error)
+        self._failure = error
+        for effect in self._unsent:
+            if isinstance(effect, Granted):
+                self._end_waits(effect.request_id, error)
+        self._unsent = [effect for effect in self._unsent if isinstance(effect, SendCommand | Refused | LeasesEnded)]
+        for call in self._calls:
+            _fail(call, error)
+        for wait in self._asked:
+            _fail(wait, error)
+        self._calls.clear()
+        self._asked.clear()
+        self._flushing = self._loop.call_later(self._retry_s, self._flush)
+        self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Granted(request_id):
+                for wait in self._waits.get(request_id, ()):
+                    if not wait.done():
+                        wait.set_result(effect)
+            case Refused(request_id, error):
+                self._end_waits(request_id, error)
+            case WithdrawAccepted(request_id, withdrawn=True):
+                self._end_waits(request_id, RequestEnded(f"request {request_id} was withdrawn"))
+            case SendCommand():
+                self._send(effect)
+            case LeasesEnded(lease_ids, job_id, reason):
+                _log.warning("leases ended job=%s leases=%s: %s", job_id, ",".join(lease_ids), reason)
+
+    def _end_waits(self, request_id: RequestId, error: TimesliceError) -> None:
+        for wait in self._waits.get(request_id, ()):
+            _fail(wait, error)
+
+    def _wake_watchers(self, group_ids: Iterable[GroupId]) -> None:
+        for group_id in group_ids:
+            for changed in self._watchers.get(group_id, ()):
+                changed.set()
+
+    def _wake_at(self, at: float) -> None:
+        if self._waking is not None:
+            if self._waking.when() == at and not self._waking.cancelled():
+                return
+            self._waking.cancel()
+        self._waking = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._waking = None
+        try:
+            self.post(Tick())
+        except Exception:  # noqa: BLE001 - outermost frame of a timer: a defect in one tick must not end all later ones
+            _log.exception("a tick of the core failed")
+            self._wake_at(self._loop.time() + _REARM_S)
+
+
+def _fail(future: asyncio.Future[_T], error: TimesliceError) -> None:
+    if not future.done():
+        # one exception object each: its traceback grows in every task that raises it
+        future.set_exception(type(error)(error.message, hint=error.hint, job_id=error.job_id, group_id=error.group_id))

@@ -1,0 +1,128 @@
+"""The nodes that are connected now, and the commands on their way to them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
+from timeslice_api.v1alpha1 import agent_link_pb2 as pb
+from timeslice_api.v1alpha1 import types_pb2
+
+from timeslice_orchestrator.core.effects import SendCommand
+from timeslice_orchestrator.core.model import NodeName
+from timeslice_orchestrator.rpc.answers import PART_STATES
+from timeslice_orchestrator.store import NodeRecord, Store
+
+_MAX_UNSENT = 1000  # commands to a node that does not read; far beyond what the core has under way with one node
+
+
+class Link:
+    """One node's stream, seen from the sending side.
+
+    Attributes:
+        node: what it said in its hello.
+        ended: done when the stream has to end for a reason of this side; the reason is its exception.
+    """
+
+    def __init__(self, node: NodeRecord) -> None:
+        self.node = node
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue(_MAX_UNSENT)
+
+    def put(self, message: pb.OrchestratorMessage) -> None:
+        """Queues a message; a node that has not read a thousand of them is cut off, and its next hello sorts it out."""
+        try:
+            self._outbox.put_nowait(message)
+        except asyncio.QueueFull:
+            self.end(Unavailable(f"node {self.node.node} does not read its commands"))
+
+    async def next(self) -> pb.OrchestratorMessage:
+        """The next message to write."""
+        return await self._outbox.get()
+
+    def end(self, reason: TimesliceError) -> None:
+        """Has the stream ended, with the reason told to the node."""
+        if not self.ended.done():
+            self.ended.set_exception(reason)
+
+
+class Links:
+    """The links by node name, and the epoch that their commands carry.
+
+    Args:
+        store: keeps the epoch.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._links: dict[NodeName, Link] = {}
+        self._epochs = {store.epoch}  # of this process: results may come back for commands from before a raise
+
+    @property
+    def epoch(self) -> int:
+        """Of this orchestrator, higher than any that a node has told of."""
+        return self._store.epoch
+
+    def go_above(self, highest_epoch: int) -> None:
+        """Raises the epoch above one that a node has seen. All further commands to all nodes carry the new one.
+
+        Raises:
+            StoreFailed: the epoch is as before.
+        """
+        if highest_epoch >= self._store.epoch:
+            self._store.raise_epoch(highest_epoch)
+            self._epochs.add(self._store.epoch)
+
+    def is_ours(self, epoch: int) -> bool:
+        """Whether a command of that epoch came from this process."""
+        return epoch in self._epochs
+
+    def check(self, node: NodeRecord) -> None:
+        """Raises InvalidRequest when another connected node has one of the devices."""
+        mine = set(node.devices)
+        for link in self._links.values():
+            if link.node.node != node.node and (shared := mine.intersection(link.node.devices)):
+                message = f"hello.devices: {sorted(shared)[0]} is a device of node {link.node.node}, which is connected"
+                raise InvalidRequest(message, hint="give each node its own name and devices")
+
+    def find(self, node: NodeName) -> Link | None:
+        """The link of a node, if it is connected."""
+        return self._links.get(node)
+
+    def add(self, link: Link) -> None:
+        """Makes it the link of its node; an older one must have been removed."""
+        self._links[link.node.node] = link
+
+    def remove(self, link: Link) -> bool:
+        """Whether it was still the link of its node."""
+        if self._links.get(link.node.node) is not link:
+            return False
+        del self._links[link.node.node]
+        return True
+
+    def end_all(self, reason: TimesliceError) -> None:
+        """Has every stream ended."""
+        for link in self._links.values():
+            link.end(reason)
+
+    def send(self, command: SendCommand) -> None:
+        """Queues a command. Without a link it is dropped: the core has heard NodeLost, and the next hello tells the
+        truth."""
+        link = self._links.get(command.node)
+        if link is not None:
+            link.put(pb.OrchestratorMessage(command=self._message(command)))
+
+    def _message(self, command: SendCommand) -> pb.Command:
+        return pb.Command(
+            command_id=command.command_id,
+            epoch=self._store.epoch,
+            fencing_token=command.token,
+            targets=[
+                pb.Target(
+                    member=types_pb2.MemberKey(job_id=member.job_id, group_id=member.group_id),
+                    state=PART_STATES[state],
+                )
+                for member, state in command.targets
+            ],
+            lock_timeout_s=command.lock_timeout_s,
+        )

@@ -1,0 +1,126 @@
+"""What nodes say: each message is checked, and an error names the field. A node that sends nonsense is refused whole,
+since what it says is taken for the truth about its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from timeslice_api.errors import InvalidRequest
+from timeslice_api.names import checked_name
+from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
+
+from timeslice_orchestrator.core.events import CommandDone, PartsReported
+from timeslice_orchestrator.core.model import DeviceId, Fault, MemberKey, PartReport, Timings
+from timeslice_orchestrator.rpc.answers import PART_STATES
+from timeslice_orchestrator.store import NodeRecord
+
+_STATES = {number: state for state, number in PART_STATES.items()}
+_MAX_DEVICE_ID = 253
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A checked hello: the node with its devices and groups, its parts, and the newest epoch and token it ever saw."""
+
+    record: NodeRecord
+    parts: tuple[PartReport, ...]
+    highest_epoch: int
+    highest_token: int
+
+
+def hello(message: agent_link_pb2.Hello) -> Hello:
+    """The first message of a node. Raises InvalidRequest."""
+    node = checked_name(message.node, "hello.node")
+    devices = _device_ids([device.device_id for device in message.devices], "hello.devices")
+    groups = _groups(message.groups, frozenset(devices))
+    parts = _parts(message.parts, "hello.parts", frozenset(devices))
+    return Hello(NodeRecord(node, devices, groups), parts, message.highest_epoch, message.highest_token)
+
+
+def report(message: agent_link_pb2.Report, node: NodeRecord) -> PartsReported:
+    """Parts that changed by themselves. Raises InvalidRequest."""
+    ended = tuple(_member(key, f"report.ended[{index}]") for index, key in enumerate(message.ended))
+    return PartsReported(node.node, _parts(message.parts, "report.parts", frozenset(node.devices)), ended)
+
+
+def result(message: agent_link_pb2.Result, node: NodeRecord) -> CommandDone:
+    """The outcome of a command. Raises InvalidRequest."""
+    refused = _fault(message.refused) if message.HasField("refused") else None
+    parts = _parts(message.parts, "result.parts", frozenset(node.devices))
+    return CommandDone(node.node, message.command_id, parts, refused)
+
+
+def _device_ids(values: Iterable[str], field: str) -> tuple[DeviceId, ...]:
+    found: dict[DeviceId, None] = {}
+    for index, value in enumerate(values):
+        if not value or len(value) > _MAX_DEVICE_ID or not value.isprintable():
+            raise InvalidRequest(f"{field}[{index}] {value[:_MAX_DEVICE_ID]!r} is not a device id")
+        if value in found:
+            raise InvalidRequest(f"{field}[{index}] {value!r} is named twice")
+        found[value] = None
+    return tuple(found)
+
+
+def _groups(
+    messages: Sequence[agent_link_pb2.NodeGroup], known: frozenset[DeviceId]
+) -> tuple[tuple[str, tuple[DeviceId, ...]], ...]:
+    groups: dict[str, tuple[DeviceId, ...]] = {}
+    owner: dict[DeviceId, str] = {}
+    for index, message in enumerate(messages):
+        field = f"hello.groups[{index}]"
+        group_id = checked_name(message.group_id, f"{field}.group_id")
+        if group_id in groups:
+            raise InvalidRequest(f"{field}.group_id {group_id!r} is named twice", group_id=group_id)
+        groups[group_id] = _known_devices(message.device_ids, f"{field}.device_ids", known)
+        for device in groups[group_id]:
+            if device in owner:
+                message_ = f"{field}.device_ids: {device} is in group {owner[device]} already"
+                raise InvalidRequest(message_, group_id=group_id)
+            owner[device] = group_id
+    return tuple(groups.items())
+
+
+def _known_devices(values: Iterable[str], field: str, known: frozenset[DeviceId]) -> tuple[DeviceId, ...]:
+    devices = _device_ids(values, field)
+    for index, device in enumerate(devices):
+        if device not in known:
+            raise InvalidRequest(f"{field}[{index}] {device!r} is not among the node's devices")
+    return devices
+
+
+def _parts(messages: Sequence[types_pb2.Part], field: str, known: frozenset[DeviceId]) -> tuple[PartReport, ...]:
+    parts = tuple(_part(message, f"{field}[{index}]", known) for index, message in enumerate(messages))
+    if len({part.member for part in parts}) < len(parts):
+        raise InvalidRequest(f"{field} names a member twice")
+    return parts
+
+
+def _part(message: types_pb2.Part, field: str, known: frozenset[DeviceId]) -> PartReport:
+    state = _STATES.get(message.state)
+    if state is None:
+        raise InvalidRequest(f"{field}.state {message.state} is not a state of a part")
+    return PartReport(
+        member=_member(message.member, f"{field}.member"),
+        devices=frozenset(_known_devices(message.device_ids, f"{field}.device_ids", known)),
+        state=state,
+        resident=message.resident,
+        fault=_fault(message.fault) if message.HasField("fault") else None,
+        bytes_=message.bytes,
+        processes=message.processes,
+        timings=_timings(message) if message.HasField("timings") else Timings(),
+    )
+
+
+def _member(message: types_pb2.MemberKey, field: str) -> MemberKey:
+    job_id = checked_name(message.job_id, f"{field}.job_id")
+    return MemberKey(job_id, checked_name(message.group_id, f"{field}.group_id"))
+
+
+def _fault(message: types_pb2.Fault) -> Fault:
+    return Fault(message.reason, message.message, message.hint, message.retryable)
+
+
+def _timings(message: types_pb2.Part) -> Timings:
+    seconds = message.timings
+    return Timings(seconds.lock_s, seconds.checkpoint_s, seconds.restore_s, seconds.unlock_s)

@@ -1,0 +1,109 @@
+"""Records as rows: (kind, key, version, body), the body in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from timeslice_orchestrator.core.model import (
+    CounterRecord,
+    DeviceId,
+    DrainRecord,
+    GroupId,
+    Lease,
+    LeaseRecord,
+    MemberKey,
+    NodeName,
+    QuarantineRecord,
+    Record,
+    RequestRecord,
+)
+
+VERSION = 1  # of every body below; a row with a higher one was written by a newer timeslice
+RowKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What a node said of itself in its last hello: its devices, and the groups that it declares.
+
+    Kept, so that after a restart the groups are known before their nodes have dialled in again.
+    """
+
+    node: NodeName
+    devices: tuple[DeviceId, ...]
+    groups: tuple[tuple[GroupId, tuple[DeviceId, ...]], ...] = ()
+
+
+StoredRecord: TypeAlias = Record | NodeRecord
+
+
+def key_of(record: StoredRecord) -> RowKey:
+    """Under which a record is stored; a later one with the same key replaces it."""
+    match record:
+        case RequestRecord():
+            return "request", record.request_id
+        case LeaseRecord():
+            return "lease", record.lease.lease_id
+        case DrainRecord():
+            return "drain", record.group_id
+        case QuarantineRecord():
+            return "quarantine", f"{record.member.job_id} {record.member.group_id}"  # names have no spaces
+        case CounterRecord():
+            return "counter", ""
+        case NodeRecord():
+            return "node", record.node
+
+
+def encoded(record: StoredRecord) -> str:
+    """The body of a record's row."""
+    return json.dumps(_fields(record), separators=(",", ":"))
+
+
+def _fields(record: StoredRecord) -> dict[str, Any]:
+    match record:
+        case LeaseRecord(lease):
+            return {**vars(lease), "devices": sorted(lease.devices)}
+        case QuarantineRecord(member, reason):
+            return {"job_id": member.job_id, "group_id": member.group_id, "reason": reason}
+        case _:
+            return vars(record)
+
+
+def decoded(kind: str, body: str) -> StoredRecord:
+    """The record of a row.
+
+    Raises:
+        ValueError, KeyError, TypeError: the row is not one that `encoded` made.
+    """
+    return _DECODERS[kind](json.loads(body))
+
+
+def _request(fields: dict[str, Any]) -> StoredRecord:
+    return RequestRecord(**{**fields, "group_ids": tuple(fields["group_ids"])})
+
+
+def _lease(fields: dict[str, Any]) -> StoredRecord:
+    frozen = {"group_ids": tuple(fields["group_ids"]), "devices": frozenset(fields["devices"])}
+    return LeaseRecord(Lease(**{**fields, **frozen}))
+
+
+def _quarantine(fields: dict[str, Any]) -> StoredRecord:
+    return QuarantineRecord(MemberKey(fields["job_id"], fields["group_id"]), fields["reason"])
+
+
+def _node(fields: dict[str, Any]) -> StoredRecord:
+    groups = tuple((group_id, tuple(devices)) for group_id, devices in fields["groups"])
+    return NodeRecord(fields["node"], tuple(fields["devices"]), groups)
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any]], StoredRecord]] = {
+    "request": _request,
+    "lease": _lease,
+    "drain": lambda fields: DrainRecord(**fields),
+    "quarantine": _quarantine,
+    "counter": lambda fields: CounterRecord(**fields),
+    "node": _node,
+}
