@@ -1,4 +1,4 @@
-"""A stand-in for GPUs: a daemon that plays the silicon, and two C libraries that speak to it in the place of NVIDIA's."""
+"""A stand-in for GPUs: a daemon as the silicon, and two C libraries in the place of NVIDIA's."""
 
 from gpu_emulator.control import Control
 from gpu_emulator.emulator import Emulator, EmulatorError

@@ -1,7 +1,7 @@
 """The checkpoint calls: which order is legal, what they refuse, what they wait for.
 
-Sources: cuda.h of CUDA 12.8 to 13.5 for codes and states; github.com/NVIDIA/cuda-checkpoint issues 25, 30, 35, 41, 42, 44 and 51 for what
-drivers do beyond the header.
+Sources: cuda.h of CUDA 12.8 to 13.5 for codes and states; github.com/NVIDIA/cuda-checkpoint issues 25, 30, 35, 41, 42,
+44 and 51 for what drivers do beyond the header.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gpu_emulator import procfs
 from gpu_emulator.codes import Cu, State
-from gpu_emulator.process import Job, TargetGone
+from gpu_emulator.process import Job, TargetGoneError
 from gpu_emulator.silicon import Silicon
 
 # The state in which a call is legal.
@@ -101,7 +101,8 @@ class Checkpointer:
         """Ranks leave a collective together or not at all: a lock waits a while for the locks of its siblings."""
 
         def all_are_locking() -> bool:
-            return all(other.operation == "lock" or other.state is not State.RUNNING for other in self._silicon.siblings(job))
+            siblings = self._silicon.siblings(job)
+            return all(other.operation == "lock" or other.state is not State.RUNNING for other in siblings)
 
         try:
             async with asyncio.timeout(self._collective_window):
@@ -143,7 +144,7 @@ class Checkpointer:
             return (Cu.OUT_OF_MEMORY,)
         if job.gone:
             self._silicon.vacate(job)
-            raise TargetGone
+            raise TargetGoneError
         code, size = await job.command(_restore_command(job, moves, bandwidth))
         if code == Cu.SUCCESS:
             job.state = State.LOCKED
@@ -153,7 +154,7 @@ class Checkpointer:
         return (code, size)
 
     def _moves(self, job: Job, pairs: dict[UUID, UUID]) -> dict[int, int] | None:
-        """Old to new device index; None when the map names an unknown device, doubles one, or leaves out one that is in use."""
+        """Old to new device index; None when the map names an unknown device, doubles one, or leaves out one in use."""
         if not pairs:
             return {}
         index_of = {device.uuid: device.index for device in self._silicon.devices}
@@ -180,7 +181,7 @@ class Checkpointer:
         """A running rank of a group with a locked rank answers nothing at all (cuda-checkpoint issue 30)."""
         await self._silicon.changed.wait_for(lambda: job.gone or not self._silicon.is_held_up(job))
         if job.gone:
-            raise TargetGone
+            raise TargetGoneError
 
     async def _exclusively(self, job: Job, call: str, work: Awaitable[Answer]) -> Answer:
         job.operation = call

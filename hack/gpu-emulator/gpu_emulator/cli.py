@@ -1,4 +1,4 @@
-"""The command line: ``gpu-emulator [options]`` serves, ``gpu-emulator run [options] -- COMMAND`` serves around a command."""
+"""``gpu-emulator [options]`` serves, ``gpu-emulator run [options] -- COMMAND`` serves around a command."""
 
 import argparse
 import asyncio
@@ -17,9 +17,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     defaults = Settings(Path())
     parser.add_argument("--socket", type=Path, help="unix socket to listen on (serve: required)")
     parser.add_argument("--gpus", type=int, default=defaults.gpus)
-    parser.add_argument("--memory", type=parse_bytes, default=defaults.memory, metavar="SIZE", help="per GPU, e.g. 256MiB")
-    parser.add_argument("--bandwidth-out", type=parse_rate, default=0, metavar="RATE", help="checkpoint, e.g. 3GB/s; none")
-    parser.add_argument("--bandwidth-in", type=parse_rate, default=0, metavar="RATE", help="restore, e.g. 8GB/s; none")
+    parser.add_argument("--memory", type=parse_bytes, default=defaults.memory, metavar="SIZE", help="per GPU; 256MiB")
+    parser.add_argument("--bandwidth-out", type=parse_rate, default=0, metavar="RATE", help="of a checkpoint; 3GB/s")
+    parser.add_argument("--bandwidth-in", type=parse_rate, default=0, metavar="RATE", help="of a restore; 8GB/s")
     parser.add_argument("--context-overhead", type=parse_bytes, default=defaults.context_overhead, metavar="SIZE")
     parser.add_argument("--driver-version", default=defaults.driver_version)
     parser.add_argument("--name", default=defaults.name, help="product name of the GPUs")
@@ -50,7 +50,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _serve(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="gpu-emulator", description="Serve emulated GPUs on a unix socket.")
     _add_options(parser)
-    parser.add_argument("--lifeline", type=int, metavar="FD", help="socket that says r when ready; its end ends the daemon")
+    parser.add_argument("--lifeline", type=int, metavar="FD", help="socket: r when ready; its end ends us")
     options = parser.parse_args(arguments)
     if options.socket is None:
         parser.error("--socket is required")
@@ -65,7 +65,7 @@ def _serve(arguments: list[str]) -> int:
 def _run_command(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="gpu-emulator run", description="Run a command with emulated GPUs.")
     _add_options(parser)
-    parser.add_argument("--hide", action="append", default=[], metavar="PATTERN", help="symbols to lack, e.g. 'cuCheckpoint*'")
+    parser.add_argument("--hide", action="append", default=[], metavar="PATTERN", help="symbols to lack")
     parser.add_argument("command", nargs="+", help="after --")
     options = parser.parse_args(arguments)
     try:

@@ -38,7 +38,11 @@ class Control:
         self.request(do="clear_faults")
 
     def snapshot(self) -> dict[str, Any]:
-        """``devices``: index, uuid, total, used (bytes), modes. ``processes``: pid, state, flags, bytes per device, poisoned and more."""
+        """``devices``: index, uuid, total and used bytes, modes.
+
+        ``processes``: pid, uid, start_time, name, state (a name), poisoned, flags, group, restore_tid, contexts and
+        resident bytes per device (keys are indexes as text), allocated bytes (parked or not).
+        """
         return dict(self.request(do="snapshot"))
 
     def set_device(self, index: int, **modes: bool | int) -> None:

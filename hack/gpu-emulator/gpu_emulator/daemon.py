@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_emulator import procfs
@@ -17,8 +17,9 @@ from gpu_emulator.desk import ControlDesk
 from gpu_emulator.device import Device, make_uuid
 from gpu_emulator.faults import FaultScript
 from gpu_emulator.nvml import NvmlService
+from gpu_emulator.peer import Peer, PeerGoneError
 from gpu_emulator.process import Job, parse_flags
-from gpu_emulator.requests import Crash, Requests
+from gpu_emulator.requests import CallerCrashError, Requests
 from gpu_emulator.silicon import Silicon
 
 SOCKET_PATH_LIMIT = 107  # bytes, unix(7)
@@ -32,7 +33,7 @@ class Settings:
     socket_path: Path
     gpus: int = 1
     memory: int = 256 << 20
-    bandwidth: Bandwidth = Bandwidth()
+    bandwidth: Bandwidth = field(default_factory=Bandwidth)
     context_overhead: int = 2 << 20
     driver_version: str = "570.86"
     name: str = "NVIDIA H100 80GB HBM3"
@@ -76,7 +77,10 @@ class Daemon:
         self._desk = ControlDesk(self.silicon, faults)
 
     async def serve(self, stop: asyncio.Event, *, announce: Callable[[], None]) -> None:
-        """Calls ``announce`` when it listens, and serves until ``stop`` is set. OSError when the socket is in use by a living daemon or its path is too long."""
+        """Calls ``announce`` when it listens, and serves until ``stop`` is set.
+
+        OSError when the socket is in use by a living daemon, or its path is too long.
+        """
         self._make_nodes()
         listener = _listen(self._settings.socket_path)
         inode = self._settings.socket_path.stat().st_ino
@@ -100,94 +104,81 @@ class Daemon:
             (root / name).chmod(0o666)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pid, uid = procfs.peer_of(writer.get_extra_info("socket"))
+        peer = Peer(reader, writer)
         try:
-            first = await reader.readline()
-            if first.startswith(b"job "):
-                await self._serve_job(first, reader, writer, (pid, uid))
+            first = await peer.next_line()
+            if first.startswith("job "):
+                await self._serve_job(peer, first)
             else:
-                await self._serve_calls(first, reader, writer, (pid, uid))
-        except (ConnectionError, ValueError):
-            # A peer that broke off, or one that sent a line beyond any sense: its connection ends, nothing else does.
+                await self._serve_calls(peer, first)
+        except (PeerGoneError, ConnectionError):
             return
+        except ValueError as error:
+            # A line beyond any sense ends the connection that it came on, and nothing else.
+            print(f"gpu-emulator: process {peer.pid}: {error}", flush=True)
         finally:
-            writer.close()
+            peer.close()
 
-    async def _serve_calls(
-        self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: tuple[int, int]
-    ) -> None:
+    async def _serve_calls(self, peer: Peer, line: str) -> None:
         """One call after the other; a call is cancelled when its caller is gone."""
-        while line:
-            text = line.decode(errors="replace").strip()
-            following = asyncio.ensure_future(reader.readline())
-            work = asyncio.ensure_future(self._answer(text, peer))
+        while True:
             try:
-                await asyncio.wait([work, following], return_when=asyncio.FIRST_COMPLETED)
-                if not work.done() and not following.result():
-                    return
-                try:
-                    answer = await work
-                except Crash:
-                    answer = "crash"
-                writer.write(f"{answer}\n".encode())
-                await writer.drain()
-                line = await following
-            finally:
-                work.cancel()
-                following.cancel()
+                answer = await peer.unless_gone(self._answer(line, peer))
+            except CallerCrashError:
+                answer = "crash"
+            peer.send(answer)
+            line = await peer.next_line()
 
-    async def _answer(self, text: str, peer: tuple[int, int]) -> str:
-        verb, _, rest = text.partition(" ")
+    async def _answer(self, line: str, peer: Peer) -> str:
+        verb, _, rest = line.partition(" ")
         if verb == "control":
             return self._desk.answer(rest)
-        return await self._requests.answer(verb, rest, caller=peer[0], caller_uid=peer[1])
+        return await self._requests.answer(verb, rest, caller=peer.pid, caller_uid=peer.uid)
 
-    async def _serve_job(
-        self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: tuple[int, int]
-    ) -> None:
-        """The connection of a restore thread: commands go out, results come back; its end is the end of the process."""
-        pid, uid = peer
-        _, tid, flags_text, name = line.decode().split()
-        refusal = await self._requests.init_refusal(pid, name)
-        if refusal or pid == 0:
-            writer.write(f"{refusal or 304}\n".encode())
+    async def _serve_job(self, peer: Peer, line: str) -> None:
+        """The connection of a restore thread: commands go out, results come back; its end is the process' end."""
+        job = self._introduce(peer, line)
+        if refusal := await peer.unless_gone(self._requests.init_refusal(job)):
+            peer.send(str(refusal))
             return
-        try:
-            flags, group = parse_flags(flags_text)
-        except ValueError as error:
-            print(f"gpu-emulator: process {pid}: {error}", flush=True)
-            writer.write(b"304\n")
-            return
-        job = Job(
-            pid=pid,
-            uid=uid,
-            start_time=procfs.start_time(pid),
-            restore_tid=procfs.thread_in_our_namespace(pid, int(tid)),
-            name=name,
-            flags=flags,
-            group=group,
-            writer=writer,
-        )
         self.silicon.add_job(job)
         try:
-            self._greet(writer)
-            with self._watch_death(job):
-                while (answer := await reader.readline()) and not job.gone:
-                    sequence, code, count = answer.split()
-                    job.answered(int(sequence), int(code), int(count))
+            self._greet(peer)
+            with self._watch_death(job, peer):
+                while not job.gone:
+                    sequence, code, count = map(int, (await peer.next_line()).split())
+                    job.answered(sequence, code, count)
         finally:
             self.silicon.remove_job(job)
 
-    def _greet(self, writer: asyncio.StreamWriter) -> None:
+    @staticmethod
+    def _introduce(peer: Peer, line: str) -> Job:
+        """`job TID FLAGS NAME`"""
+        _, tid, flags_text, name = line.split()
+        if peer.pid == 0:
+            raise ValueError("a process of a pid namespace that this daemon cannot see")
+        flags, group = parse_flags(flags_text)
+        return Job(
+            pid=peer.pid,
+            uid=peer.uid,
+            start_time=procfs.start_time(peer.pid),
+            restore_tid=procfs.thread_in_our_namespace(peer.pid, int(tid)),
+            name=name,
+            flags=flags,
+            group=group,
+            send_line=peer.send,
+        )
+
+    def _greet(self, peer: Peer) -> None:
         """Inventory, with the memory of the devices attached as descriptors."""
         devices = self.silicon.devices
-        first = f"0 {self._cuda_version} {len(devices)} {self._settings.dev_root or '-'}\n"
-        with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as raw:
-            socket.send_fds(raw, [first.encode()], [device.arena.fd for device in devices])
-        writer.write("".join(f"{device.inventory_line()}\n" for device in devices).encode())
+        first = f"0 {self._cuda_version} {len(devices)} {self._settings.dev_root or '-'}"
+        peer.send_descriptors(first, [device.arena.fd for device in devices])
+        for device in devices:
+            peer.send(device.inventory_line())
 
     @contextlib.contextmanager
-    def _watch_death(self, job: Job) -> Iterator[None]:
+    def _watch_death(self, job: Job, peer: Peer) -> Iterator[None]:
         """A killed process releases everything even while a child of it still has its connection open."""
         try:
             pidfd = os.pidfd_open(job.pid)
@@ -199,7 +190,7 @@ class Daemon:
         def died() -> None:
             loop.remove_reader(pidfd)
             self.silicon.remove_job(job)
-            job.writer.close()
+            peer.close()
 
         loop.add_reader(pidfd, died)
         try:

@@ -28,18 +28,20 @@ class ControlDesk:
     def _do(self, request: dict[str, Any]) -> object:
         match request["do"]:
             case "inject":
-                return self._faults.add(Fault.from_json(request["fault"]))
+                self._faults.add(Fault.from_json(request["fault"]))
             case "clear_faults":
-                return self._faults.clear()
+                self._faults.clear()
             case "snapshot":
                 return self._snapshot()
             case "set_device":
-                return self._set_device(self._silicon.devices[request["index"]], request["modes"])
+                self._set_device(self._silicon.devices[request["index"]], request["modes"])
             case "set_flags":
                 job = self._silicon.jobs[request["pid"]]
                 job.flags, job.group = parse_flags(request["flags"])
-                return None
-        raise ValueError(f"unknown request {request['do']!r}")
+                self._silicon.changed.ring()
+            case other:
+                raise ValueError(f"unknown request {other!r}")
+        return None
 
     @staticmethod
     def _set_device(device: Device, modes: dict[str, Any]) -> None:

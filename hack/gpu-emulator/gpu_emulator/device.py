@@ -48,7 +48,7 @@ class Device:
         return time.monotonic() < self.busy_until
 
     def inventory_line(self) -> str:
-        """For cuInit: total, minor, domain, bus, slot, compute capability, UUID, CUDA's spelling of the bus id, name."""
+        """For cuInit: total, minor, domain, bus, slot, compute capability, UUID, bus id in CUDA's spelling, name."""
         major, minor = self.compute_capability
         return (
             f"{self.arena.total} {self.index} 0 {self.bus} 0 {major} {minor} {self.uuid.hex} "

@@ -67,7 +67,8 @@ class Emulator(Control):
     ) -> None:
         """Sizes in bytes, bandwidths in bytes per second (0: without limit), ``collective_window`` in seconds.
 
-        ``hide`` holds shell patterns of symbols that the libraries are to lack; before driver 570 the checkpoint API is lacking anyway.
+        ``hide`` holds shell patterns of symbols that the libraries are to lack; before driver 570 the checkpoint API is
+        lacking anyway.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="gpu-emulator-")
         folder = Path(self._folder.name)
@@ -113,7 +114,7 @@ class Emulator(Control):
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process needs in its environment to see these GPUs; the paths are prefixed to what this process has."""
+        """What a process needs in its environment to see these GPUs; search paths go before the present ones."""
 
         def prefixed(folder: Path, variable: str) -> str:
             return os.pathsep.join(filter(None, [str(folder), os.environ.get(variable)]))

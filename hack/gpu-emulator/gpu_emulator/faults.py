@@ -10,14 +10,15 @@ from typing import Any
 class Fault:
     """One entry of a fault script.
 
-    It hits calls named ``call``: ``lock``, ``checkpoint``, ``restore``, ``unlock``, ``get_state``, ``get_restore_tid``, ``alloc``, ``free``,
-    ``context``, ``meminfo``, ``init``, ``nvml`` (every NVML function) or one NVML function by its name without version suffix. ``pid``
-    narrows it to a process (the target of a checkpoint call, else the caller): a pid, or a name given by GPU_EMULATOR_NAME. ``nth`` counts
-    from 1 the calls that match; without it every one is hit.
+    It hits calls named ``call``: ``lock``, ``checkpoint``, ``restore``, ``unlock``, ``get_state``, ``get_restore_tid``,
+    ``alloc``, ``free``, ``context``, ``meminfo``, ``init``, ``nvml`` (every NVML function) or one NVML function by its
+    name without version suffix. ``pid`` narrows it to a process (the target of a checkpoint call, else the caller): a
+    pid, or a name given by GPU_EMULATOR_NAME. ``nth`` counts from 1 the calls that match; without it every one is hit.
 
-    In this order: ``delay_ms`` passes; ``kill_target`` (SIGKILL), ``crash_caller`` (SIGSEGV) and ``hang`` (until the caller dies) happen;
-    ``poison`` and ``fail_state`` mark the target; the call returns ``rc`` without having done anything, or does its work with ``bandwidth``
-    (bytes per second) when there is no ``rc``. With ``after`` the work is done first, and then all this happens: an answer that is lost.
+    In this order: ``delay_ms`` passes; ``poison`` and ``fail_state`` mark the target, ``kill_target`` kills it;
+    ``crash_caller`` (SIGSEGV) or ``hang`` (until the caller dies) happen; the call returns ``rc`` without having done
+    anything, or does its work with ``bandwidth`` (bytes per second) when there is no ``rc``. With ``after`` the work is
+    done first, and then all this happens: an answer that is lost.
     """
 
     call: str
@@ -56,11 +57,17 @@ class Fault:
         return 999 if self.fail_state or self.kill_target else None
 
 
+@dataclass
+class _Entry:
+    fault: Fault
+    seen: int = 0
+
+
 class FaultScript:
     """The faults in force, each with its count of calls seen."""
 
     def __init__(self, faults: list[Fault]) -> None:
-        self._entries = [[fault, 0] for fault in faults]
+        self._entries = [_Entry(fault) for fault in faults]
 
     @staticmethod
     def load(path: Path) -> "FaultScript":
@@ -72,7 +79,7 @@ class FaultScript:
             raise ValueError(f"{path}: {error}") from error
 
     def add(self, fault: Fault) -> None:
-        self._entries.append([fault, 0])
+        self._entries.append(_Entry(fault))
 
     def clear(self) -> None:
         self._entries.clear()
@@ -81,10 +88,10 @@ class FaultScript:
         """Counts the call in every entry that it matches; the first entry whose turn has come is the one that hits."""
         hit: Fault | None = None
         for entry in self._entries:
-            fault: Fault = entry[0]  # type: ignore[assignment]
+            fault = entry.fault
             if fault.call not in calls or fault.pid not in (None, pid, name):
                 continue
-            entry[1] += 1  # type: ignore[operator]
-            if hit is None and fault.nth in (None, entry[1]):
+            entry.seen += 1
+            if hit is None and fault.nth in (None, entry.seen):
                 hit = fault
         return hit

@@ -26,12 +26,12 @@ def without_symbols(image: bytes, patterns: list[str]) -> bytes:
     """
     offset, size = _dynamic_names(image)
     names = image[offset : offset + size].split(b"\0")
-    kept = [
-        b"X" + name[1:]
-        if name.startswith((b"cu", b"nvml")) and any(fnmatch.fnmatchcase(name.decode(), pattern) for pattern in patterns)
-        else name
-        for name in names
-    ]
+
+    def is_hidden(name: bytes) -> bool:
+        exported = name.startswith((b"cu", b"nvml"))
+        return exported and any(fnmatch.fnmatchcase(name.decode(), pattern) for pattern in patterns)
+
+    kept = [b"X" + name[1:] if is_hidden(name) else name for name in names]
     return image[:offset] + b"\0".join(kept) + image[offset + size :]
 
 

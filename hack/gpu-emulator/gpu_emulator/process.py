@@ -1,6 +1,7 @@
 """A CUDA process as the silicon sees it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_emulator.arena import Extent
@@ -10,7 +11,7 @@ from gpu_emulator.codes import State
 FLAGS = frozenset({"uvm", "ipc", "mps", "capture", "listed", "unlisted", "graphics"})
 
 
-class TargetGone(Exception):
+class TargetGoneError(Exception):
     """The process ended, or dropped its connection, while somebody waited for it."""
 
 
@@ -34,7 +35,7 @@ class Job:
     name: str
     flags: set[str]
     group: str | None
-    writer: asyncio.StreamWriter
+    send_line: Callable[[str], None]
     state: State = State.RUNNING
     poisoned: bool = False
     # Name of the checkpoint call under way: a second one meanwhile is refused.
@@ -49,13 +50,13 @@ class Job:
     def send(self, command: str) -> int:
         """Sends a command to the restore thread; returns its sequence number."""
         self._sequence += 1
-        self.writer.write(f"{self._sequence} {command}\n".encode())
+        self.send_line(f"{self._sequence} {command}")
         return self._sequence
 
     async def command(self, command: str) -> tuple[int, int]:
-        """Code and bytes that the restore thread answers; TargetGone when it cannot any more."""
+        """Code and bytes that the restore thread answers; TargetGoneError when it cannot any more."""
         if self.gone:
-            raise TargetGone
+            raise TargetGoneError
         sequence = self.send(command)
         answer: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
         self._answers[sequence] = answer
@@ -73,7 +74,7 @@ class Job:
         self.gone = True
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(TargetGone())
+                answer.set_exception(TargetGoneError())
 
     @property
     def devices(self) -> set[int]:

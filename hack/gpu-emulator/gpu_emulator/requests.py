@@ -10,13 +10,13 @@ from gpu_emulator.checkpoint import CALLS, Checkpointer, parse_pairs
 from gpu_emulator.codes import Cu, Nvml, State
 from gpu_emulator.faults import Fault, FaultScript
 from gpu_emulator.nvml import NvmlService
-from gpu_emulator.process import Job, TargetGone
+from gpu_emulator.process import Job, TargetGoneError
 from gpu_emulator.silicon import Silicon
 
 Answer = tuple[object, ...]
 
 
-class Crash(Exception):
+class CallerCrashError(Exception):
     """The caller is to die of a segmentation fault."""
 
 
@@ -56,17 +56,20 @@ class Requests:
             if verb in CALLS:
                 return _line(await self._answer_checkpoint(verb, rest.split(), caller, caller_uid))
             return _line(await self._answer_job(verb, rest.split(), caller))
-        except TargetGone:
+        except TargetGoneError:
             return _line((Cu.UNKNOWN,))
         except (IndexError, ValueError):
             return _line((Cu.INVALID_VALUE,))
 
-    async def init_refusal(self, pid: int, name: str) -> int | None:
-        """Code of a scripted fault that hits this cuInit."""
-        fault = self._faults.match(("init",), pid, name)
+    async def init_refusal(self, job: Job) -> int | None:
+        """Code of a scripted fault that hits this cuInit, None when it may go on."""
+        fault = self._faults.match(("init",), job.pid, job.name)
         if fault is None:
             return None
-        await self._strike(fault, None)
+        try:
+            await self._strike(fault, job)
+        except CallerCrashError:
+            os.kill(job.pid, signal.SIGSEGV)
         return fault.code
 
     async def _answer_nvml(self, rest: str, caller: int, caller_uid: int) -> Answer:
@@ -136,7 +139,7 @@ class Requests:
         if job is not None:
             self._mark(fault, job)
         if fault.crash_caller:
-            raise Crash
+            raise CallerCrashError
         if fault.hang:
             await asyncio.get_running_loop().create_future()
 

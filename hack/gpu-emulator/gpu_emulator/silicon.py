@@ -88,7 +88,7 @@ class Silicon:
         return Cu.SUCCESS
 
     def vacate(self, job: Job) -> None:
-        """Gives back all pages of a process that has been parked or has ended; what it had is remembered in its blocks."""
+        """Gives back all pages of a parked or ended process; what it had is remembered in its blocks."""
         for block in job.blocks.values():
             self.give_back(block.device, block.extents)
             block.extents = []
@@ -97,7 +97,10 @@ class Silicon:
         job.overhead.clear()
 
     async def occupy(self, job: Job, moves: dict[int, int]) -> bool:
-        """Gets pages again for a parked process, on other devices where ``moves`` says so; False and nothing taken when there is no room."""
+        """Gets pages again for a parked process, on other devices where ``moves`` says so.
+
+        False, and nothing is taken, when there is no room.
+        """
         taken: list[tuple[int, list[Extent]]] = []
         blocks: list[tuple[Block, int, list[Extent]]] = []
         overhead: dict[int, list[Extent]] = {}
@@ -144,6 +147,4 @@ class Silicon:
 
     def is_held_up(self, job: Job) -> bool:
         """True while a running process cannot answer because a sibling is locked or parked."""
-        return job.state is State.RUNNING and any(
-            other.state is not State.RUNNING for other in self.siblings(job)
-        )
+        return job.state is State.RUNNING and any(other.state is not State.RUNNING for other in self.siblings(job))
