@@ -1,4 +1,5 @@
 """A small real gRPC orchestrator with a script: it knows groups by name only, parks nothing, and fails when told to."""
+# ruff: noqa: N802 - the names are those of the protocol
 
 from __future__ import annotations
 

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from timeslice import Mode, OrchestratorClient
+from timeslice.settings import Given, resolve
+from timeslice_api.errors import ConfigError, InvalidRequest
+
+
+def test_no_configuration_at_all_is_off_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    client = OrchestratorClient()
+    assert client.mode is Mode.OFF
+    assert [record.message for record in caplog.records] == [
+        "timeslice is off: neither TIMESLICE_ORCHESTRATOR nor TIMESLICE_JOB_ID is set"
+    ]
+    with client.on_accelerators("g") as lease, client.on_accelerators() as default:
+        assert lease.held
+        assert default.lease_id == ""
+
+
+def test_off_by_name_says_nothing_and_needs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    client = OrchestratorClient(job_id="job-a", mode="off")
+    client.acquire()
+    client.yield_()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("env", "missing"),
+    [
+        ({"TIMESLICE_ORCHESTRATOR": "h:1"}, "TIMESLICE_JOB_ID is not set"),
+        ({"TIMESLICE_JOB_ID": "job-a"}, "TIMESLICE_ORCHESTRATOR is not set"),
+        ({"TIMESLICE_GROUP_ID": "g"}, "TIMESLICE_JOB_ID and TIMESLICE_ORCHESTRATOR are not set"),
+        ({"TIMESLICE_MODE": "on"}, "TIMESLICE_JOB_ID and TIMESLICE_ORCHESTRATOR are not set"),
+        ({"TIMESLICE_MODE": "observe", "TIMESLICE_JOB_ID": "job-a"}, "TIMESLICE_OBSERVE_FILE is not set"),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_half_a_configuration_names_what_is_missing(env: dict[str, str], missing: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(Given(), env)
+    assert caught.value.message == missing
+    assert "TIMESLICE_MODE=off" in caught.value.hint
+
+
+def test_arguments_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESLICE_ORCHESTRATOR", "host:1")
+    monkeypatch.setenv("TIMESLICE_JOB_ID", "from-env")
+    client = OrchestratorClient(job_id="from-code")
+    assert (client.job_id, client.mode) == ("from-code", Mode.ON)
+
+
+@pytest.mark.parametrize("address", ["host", "http://host:1", "host:port", "host:99999", ":1", "unix:", "unix://x/y"])
+def test_an_address_that_cannot_be_dialled_is_refused_at_once(address: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        OrchestratorClient(address, job_id="job-a")
+
+
+def test_a_socket_path_over_107_bytes_is_refused_at_once() -> None:
+    with pytest.raises(InvalidRequest, match="107"):
+        OrchestratorClient(f"unix:///{'x' * 107}", job_id="job-a")
+
+
+def test_a_job_id_of_ten_thousand_characters_is_refused_at_once() -> None:
+    with pytest.raises(InvalidRequest, match="job_id has 10000 characters"):
+        OrchestratorClient("host:1", job_id="x" * 10_000)
+
+
+def test_a_mode_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="on, observe or off"):
+        OrchestratorClient("host:1", job_id="job-a", mode="maybe")
+
+
+def test_no_group_and_no_default_is_an_error_that_says_what_to_set() -> None:
+    client = OrchestratorClient("host:1", job_id="job-a")
+    with pytest.raises(ConfigError, match="TIMESLICE_GROUP_ID"):
+        client.acquire()
+    with pytest.raises(ConfigError):
+        client.acquire([])
+
+
+def test_observe_records_phases_and_locks_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "phases.jsonl"
+    client = OrchestratorClient(job_id="job-a", mode="observe", observe_file=str(file))
+    for _ in range(2):
+        with client.on_accelerators("g"), client.on_accelerators("g"):
+            pass
+    first, second = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (first["job_id"], first["group_ids"], first["idle_s"]) == ("job-a", ["g"], None)
+    assert second["held_s"] >= 0
+    assert second["idle_s"] >= 0
