@@ -1,4 +1,4 @@
-"""What the core wants done. A shell carries them out in order, all `Save`/`Drop` of a step durably before anything else."""
+"""What the core wants done. A shell carries it out in order, all `Save`/`Drop` of a step durably before the rest."""
 
 from __future__ import annotations
 

@@ -232,9 +232,11 @@ class GroupView:
 
 @dataclass(frozen=True)
 class WaitingView:
-    """What a waiting request is told: its place, who has the devices and since when, and why it is not served."""
+    """What a waiting request is told: its place, who has the devices and since when, why it is not served, and how long
+    it has waited."""
 
     position: int
     holder_job_id: JobId
     held_s: float
     reason: str
+    waited_s: float = 0.0

@@ -1,0 +1,68 @@
+"""The effects of one step, gathered: records first, one write per key, one change notice per group."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from timeslice_orchestrator.core.effects import Drop, Effect, GroupChanged, Save
+from timeslice_orchestrator.core.model import (
+    CounterRecord,
+    DrainRecord,
+    GroupId,
+    LeaseRecord,
+    QuarantineRecord,
+    Record,
+    RequestRecord,
+)
+
+
+def key_of(record: Record) -> Hashable:
+    """What identifies a record: a later one with the same key replaces it."""
+    match record:
+        case RequestRecord():
+            return "request", record.request_id
+        case LeaseRecord():
+            return "lease", record.lease.lease_id
+        case DrainRecord():
+            return "drain", record.group_id
+        case QuarantineRecord():
+            return "quarantine", record.member
+        case CounterRecord():
+            return "counters"
+
+
+class Outbox:
+    """Collects what a step wants done."""
+
+    def __init__(self) -> None:
+        self._records: dict[Hashable, Save | Drop] = {}
+        self._effects: list[Effect] = []
+        self._touched: dict[GroupId, None] = {}
+
+    def save(self, record: Record) -> None:
+        """Has a record written."""
+        self._records[key_of(record)] = Save(record)
+
+    def drop(self, record: Record) -> None:
+        """Has a record removed; one that this very step wanted written never reaches the store."""
+        key = key_of(record)
+        if isinstance(self._records.get(key), Save):
+            del self._records[key]
+        else:
+            self._records[key] = Drop(record)
+
+    def add(self, effect: Effect) -> None:
+        """Has anything else done, in the order of the calls."""
+        self._effects.append(effect)
+
+    def touch(self, group_id: GroupId) -> None:
+        """Notes that people see the group differently now."""
+        self._touched[group_id] = None
+
+    def take(self) -> list[Effect]:
+        """Everything gathered since the last call."""
+        effects = [*self._records.values(), *self._effects, *map(GroupChanged, self._touched)]
+        self._records.clear()
+        self._effects.clear()
+        self._touched.clear()
+        return effects

@@ -1,0 +1,136 @@
+"""Tickets: who wants which devices, and who is first in line on each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from timeslice_api.errors import TimesliceError
+from timeslice_orchestrator.core.books import Books, Device, Ended, Group, Request
+from timeslice_orchestrator.core.effects import Refused
+from timeslice_orchestrator.core.model import GroupId, JobId, MemberKey
+from timeslice_orchestrator.core.tables import End, Stage
+
+
+def ticket_of(request: Request) -> int:
+    """The order of service."""
+    return request.record.ticket
+
+
+def wanted(books: Books, job_id: JobId, group_ids: Iterable[GroupId]) -> tuple[Device, ...]:
+    """The devices that an acquire covers: those of the job's members, all of a group's where it has none."""
+    devices: dict[Device, None] = {}
+    for group_id in group_ids:
+        member = books.members.get(MemberKey(job_id, group_id))
+        found = member.devices if member else ()
+        devices.update(dict.fromkeys(found or books.group(group_id).devices))
+    return tuple(devices)
+
+
+def enter(books: Books, request: Request) -> None:
+    """Puts a request into the queues of its devices."""
+    ticket = ticket_of(request)
+    for device in request.wants:
+        device.queue.insert(place(device, ticket), request)
+    for group in groups_of(books, request):
+        group.waiting[ticket] = request
+        books.out.touch(group.group_id)
+    books.job(request.record.job_id).waiting[ticket] = request
+    books.requests[request.record.request_id] = request
+    books.waiting += 1
+
+
+def leave(books: Books, request: Request) -> None:
+    """Takes a request out of the queues; those behind it may be served now."""
+    ticket = ticket_of(request)
+    for device in request.wants:
+        del device.queue[place(device, ticket)]
+        books.dirty[device] = None
+    for group in groups_of(books, request):
+        del group.waiting[ticket]
+        books.out.touch(group.group_id)
+    del books.jobs[request.record.job_id].waiting[ticket]
+    books.waiting -= 1
+
+
+def move(books: Books, request: Request) -> bool:
+    """Finds anew which devices a waiting request covers; True when they are others. It keeps its ticket."""
+    wants = wanted(books, request.record.job_id, request.record.group_ids)
+    if wants == request.wants:
+        return False
+    leave(books, request)
+    request.wants = wants
+    enter(books, request)
+    books.again[ticket_of(request)] = request
+    return True
+
+
+def end(books: Books, request: Request, how: End, error: TimesliceError | None = None) -> None:
+    """Ends a waiting request, and tells its client when there is an error to tell."""
+    leave(books, request)
+    request.go(Stage.ENDED)
+    books.out.drop(request.record)
+    forget(books, request, Ended(request.record.job_id, how, error))
+    if error:
+        books.out.add(Refused(request.record.request_id, error))
+
+
+def forget(books: Books, request: Request, ended: Ended) -> None:
+    """Removes an ended request from the live ones and remembers how it ended."""
+    del books.requests[request.record.request_id]
+    books.remember(request.record.request_id, ended)
+    job = books.jobs[request.record.job_id]
+    if not job.waiting and not job.held:
+        del books.jobs[request.record.job_id]
+
+
+def groups_of(books: Books, request: Request) -> Iterator[Group]:
+    """The groups that a request names."""
+    return map(books.group, request.record.group_ids)
+
+
+def place(device: Device, ticket: int) -> int:
+    """How many requests are before this ticket on a device."""
+    queue = device.queue
+    if not queue or ticket_of(queue[-1]) < ticket:
+        return len(queue)
+    return bisect_left(queue, ticket, key=ticket_of)
+
+
+def position(request: Request) -> int:
+    """1 for the first in line, on the device where most are before it."""
+    ahead = (place(d, ticket_of(request)) for d in request.wants if d.holder != request.record.job_id)
+    return 1 + max(ahead, default=0)
+
+
+def before(device: Device, request: Request) -> Request | None:
+    """The first earlier request of another job on a device."""
+    for other in device.queue:
+        if ticket_of(other) >= ticket_of(request):
+            return None
+        if other.record.job_id != request.record.job_id:
+            return other
+    return None
+
+
+def front(books: Books, device: Device) -> Iterator[Request]:
+    """The requests that may be next on a device: its holder's own, or the run of the first job in line."""
+    if device.holder:
+        job = books.jobs[device.holder]
+        yield from (request for request in job.waiting.values() if device in request.wants)
+        return
+    for request in device.queue:
+        if request.record.job_id != device.queue[0].record.job_id:
+            return
+        yield request
+
+
+def others(devices: Iterable[Device], job_id: JobId) -> int:
+    """How many requests of other jobs want any of the devices."""
+    found = {ticket_of(r) for device in devices for r in device.queue if r.record.job_id != job_id}
+    return len(found)
+
+
+def is_wanted(devices: Iterable[Device], job_id: JobId) -> bool:
+    """Whether another job waits for any of the devices."""
+    return any(r.record.job_id != job_id for device in devices for r in device.queue)
