@@ -1,0 +1,104 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from timeslice_bench.__main__ import main
+from timeslice_bench.case import Effort
+from timeslice_bench.layout import many_groups
+from timeslice_bench.scenario import SCENARIOS, run
+from timeslice_bench.throughput import Tally
+
+TINY = Effort(
+    empty_calls=5,
+    acquires=5,
+    handoffs={1: 4, 8: 2},
+    parked=200,
+    parked_granted=60,
+    cycles=20,
+    warm_up_cycles=5,
+    limit_s=30.0,
+)
+BENCH = [sys.executable, "-m", "timeslice_bench"]
+
+
+def scenario_of(case: str):
+    return next(scenario for scenario in SCENARIOS if case in scenario.cases)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+async def test_acquire_and_hand_offs_over_several_nodes_are_timed_against_an_empty_call() -> None:
+    wanted = ["acquire_p50_ms", "handoff_1_p50_ms", "handoff_8_p50_ms"]
+    results = await run(scenario_of("acquire_p50_ms"), TINY, wanted, None)
+    assert [result.case for result in results] == wanted
+    assert all(result.value > 0 and result.empty_calls > 0 for result in results), results
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+async def test_waiting_requests_are_granted_or_withdrawn_and_none_is_lost() -> None:
+    results = await run(scenario_of("parked_lost"), TINY, ["parked_lost"], None)
+    assert [(result.value, result.sound) for result in results] == [(0, True)], results
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+async def test_growth_over_cycles_is_measured_in_both_processes() -> None:
+    (result,) = await run(scenario_of("cycles_growth_mb"), TINY, ["cycles_growth_mb"], None)
+    assert "20 cycles after 5" in result.detail, result
+
+
+def test_only_a_grant_after_the_other_jobs_grant_is_a_hand_off() -> None:
+    (group,) = many_groups(1, members=True).groups
+    first, second = group.jobs
+    tally = Tally()
+    for job in (first, first, second, second):
+        tally.granted(group.group_id, job)
+    assert (tally.handoffs, tally.served((group,))) == (1, 0)
+    tally.granted(group.group_id, first)
+    assert (tally.handoffs, tally.served((group,))) == (2, 1)
+
+
+async def test_a_scenario_that_breaks_fails_its_cases_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    (result,) = await run(scenario_of("cycles_growth_mb"), TINY, ["cycles_growth_mb"], None)
+    assert "orchestrator ended" in result.reason
+
+
+def test_the_list_names_every_case_and_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    assert "handoff_64_p50_ms" in capsys.readouterr().out
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+def test_ctrl_c_ends_the_bench_and_every_process_that_it_started(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": here, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*BENCH, "handoffs_per_s"], env=environment, stderr=subprocess.PIPE, text=True) as bench:
+        children = _wait_for_children(bench.pid)
+        bench.send_signal(signal.SIGINT)
+        _, said = bench.communicate(timeout=30)
+    assert bench.returncode == 130, said
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert list(tmp_path.iterdir()) == []
+
+
+def _wait_for_children(pid: int) -> list[int]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        children = list(_children(pid))
+        if len(children) == 2:  # the orchestrator and the agents
+            return children
+        time.sleep(0.05)
+    raise AssertionError("the bench did not start its processes")
+
+
+def _children(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text().split())

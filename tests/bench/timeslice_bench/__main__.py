@@ -1,0 +1,65 @@
+"""The command line of `hack/bench`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from timeslice_bench.case import CASES, QUICK, Effort, Failure, Measurement
+from timeslice_bench.report import machine, table, write_json
+from timeslice_bench.scenario import SCENARIOS, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
+    arguments = _parser().parse_args(argv)
+    if arguments.list:
+        print("\n".join(f"{case.name:<20} {case.what} ({case.unit})" for case in CASES.values()))
+        return 0
+    try:
+        results = asyncio.run(_measure(arguments))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("stopped; every process of the run has ended", file=sys.stderr)
+        return 130
+    print(table(results), file=sys.stderr if arguments.json == "-" else sys.stdout)
+    if arguments.json:
+        write_json(results, arguments.json)
+    return int(any(isinstance(result, Failure) for result in results))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hack/bench", description="The benchmarks of Timeslice.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", choices=[*CASES, []], help="cases to run; all by default")
+    parser.add_argument("--quick", action="store_true", help="all cases in a minute, with fewer samples")
+    parser.add_argument("--json", metavar="FILE", help="write the results there; - for standard output")
+    parser.add_argument("--list", action="store_true", help="list the cases and do nothing")
+    parser.add_argument("--profile", metavar="DIR", type=Path, help="leave cProfile data of the orchestrator there")
+    return parser
+
+
+async def _measure(arguments: argparse.Namespace) -> list[Measurement | Failure]:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    effort = QUICK if arguments.quick else Effort()
+    wanted = arguments.cases or list(CASES)
+    if arguments.profile:
+        arguments.profile.mkdir(parents=True, exist_ok=True)
+    print(f"machine: {machine()}", file=sys.stderr)
+    results: list[Measurement | Failure] = []
+    for scenario in SCENARIOS:
+        if set(scenario.cases) & set(wanted):
+            start = time.monotonic()
+            print(f"{scenario.name} ...", end=" ", file=sys.stderr, flush=True)
+            results += await run(scenario, effort, wanted, arguments.profile)
+            print(f"{time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

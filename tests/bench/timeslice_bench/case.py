@@ -1,0 +1,111 @@
+"""The cases: their names, units and goals, and what the nearest system measured at the same boundary."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Case:
+    """One figure. `nearest`: the same boundary in the nearest system, on a 2-core machine; empty where it has none."""
+
+    name: str
+    what: str
+    unit: str
+    goal: float
+    bound: Literal["max", "min"]
+    nearest: str = ""
+
+    def met(self, value: float) -> bool:
+        """Whether the value reaches the goal."""
+        return value <= self.goal if self.bound == "max" else value >= self.goal
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("acquire_p50_ms", "acquire that nobody contends", "ms", 3, "max", "1,001 ms"),
+        Case("handoff_1_p50_ms", "yield of A to grant of the waiting B, 1 node", "ms", 8, "max", "2,630 ms"),
+        Case("handoff_8_p50_ms", "the same, members on 8 nodes", "ms", 15, "max", "16,700 ms"),
+        Case("handoff_64_p50_ms", "the same, members on 64 nodes", "ms", 80, "max", "128,800 ms"),
+        Case("handoffs_per_s", "100 groups x 2 jobs as fast as they can", "1/s", 300, "min", "0.5/s"),
+        Case("groups_served", "of these 100, each job served by hand-off", "groups", 100, "min", "31"),
+        Case("parked_lost", "of 5,000 acquires waiting at once, lost", "requests", 0, "max"),
+        Case("parked_rss_mb", "orchestrator's memory meanwhile", "MB", 350, "max"),
+        Case("park_vs_memcpy", "snapshot throughput / memcpy", "ratio", 0.6, "min"),
+        Case("restore_vs_memcpy", "restore throughput / memcpy", "ratio", 0.6, "min"),
+        Case("cycles_growth_mb", "acquire-yield cycles: growth of both sides", "MB", 8, "max", "grows"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    empty_calls: int = 600
+    acquires: int = 600
+    handoffs: dict[int, int] = field(default_factory=lambda: {1: 300, 8: 150, 64: 60})  # by number of nodes
+    throughput_s: float = 10.0
+    parked: int = 5_000
+    parked_granted: int = 5_000  # of them; the others are withdrawn
+    snapshot_bytes: int = 1 << 30
+    snapshots: int = 5
+    cycles: int = 10_000
+    warm_up_cycles: int = 2_000
+    limit_s: float = 240.0  # of one scenario
+
+
+QUICK = Effort(
+    empty_calls=200,
+    acquires=200,
+    handoffs={1: 60, 8: 30, 64: 12},
+    throughput_s=5.0,
+    parked_granted=500,
+    snapshot_bytes=512 << 20,
+    snapshots=3,
+    cycles=2_000,
+    warm_up_cycles=1_000,
+    limit_s=40.0,
+)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A case's value.
+
+    Attributes:
+        empty_calls: the time that it stands for, as a multiple of an empty unary call of the same run; None for what
+            is no time.
+        sound: False when a condition that belongs to the case failed; then its goal is not met.
+        detail: for people.
+    """
+
+    case: str
+    value: float
+    empty_calls: float | None = None
+    detail: str = ""
+    sound: bool = True
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that could not be measured."""
+
+    case: str
+    reason: str
+
+
+def p50(samples: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(samples)
+
+
+def spread(samples_ms: Sequence[float]) -> str:
+    """For people: number of samples, their minimum, 90th percentile and maximum."""
+    ranked = sorted(samples_ms)
+    p90 = ranked[min(len(ranked) - 1, int(len(ranked) * 0.9))]
+    return f"n={len(ranked)} min {ranked[0]:.2f} p90 {p90:.2f} max {ranked[-1]:.2f} ms"

@@ -1,0 +1,56 @@
+"""Which nodes, devices, groups and jobs a scenario has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of `nodes` nodes of its own, one device each; with `members`, its two jobs have a part on each node."""
+
+    group_id: str
+    nodes: int = 1
+    members: bool = True
+
+    @property
+    def jobs(self) -> tuple[str, str]:
+        """The two jobs that share it."""
+        return f"{self.group_id}-job-a", f"{self.group_id}-job-b"
+
+    def node_names(self) -> list[str]:
+        """Its nodes."""
+        return [f"{self.group_id}-node-{n}" for n in range(self.nodes)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All groups of one orchestrator."""
+
+    groups: tuple[Group, ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return sum(group.nodes for group in self.groups)
+
+    def to_json(self) -> str:
+        """For the command line of the agents' process."""
+        return json.dumps([asdict(group) for group in self.groups])
+
+    @classmethod
+    def from_json(cls, text: str) -> Layout:
+        """The inverse of `to_json`."""
+        return cls(tuple(Group(**fields) for fields in json.loads(text)))
+
+
+def one_group_per(nodes: Iterable[int]) -> Layout:
+    """A group `nodes-n` with members for each number of nodes."""
+    return Layout(tuple(Group(f"nodes-{n}", n) for n in nodes))
+
+
+def many_groups(count: int, *, members: bool) -> Layout:
+    """`count` groups of one node each."""
+    return Layout(tuple(Group(f"group-{n}", 1, members) for n in range(count)))
