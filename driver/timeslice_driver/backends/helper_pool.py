@@ -1,0 +1,78 @@
+"""Helpers for as many operations as go on at once, so that one which hangs takes no other with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from timeslice_driver.backends.helper_process import Greeting, HelperLostError, HelperProcess
+
+JOB_FILE = "CUDA_CHECKPOINT_JOB_FILE"  # set by `cuda-checkpoint --launch-job`; the driver wants it in the caller too
+
+
+class HelperPool:
+    """Lends helpers, each to one borrower at a time. The first is started ahead; further ones when they are needed.
+
+    Args:
+        library: path or name of libcuda.so.1.
+        start_s: how long a helper may take to initialise the driver (seconds).
+    """
+
+    def __init__(self, library: str, *, start_s: float) -> None:
+        self._library = library
+        self._start_s = start_s
+        self._idle: dict[str, list[HelperProcess]] = {}
+        self._all: set[HelperProcess] = set()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Of all helpers that run."""
+        return frozenset(helper.pid for helper in self._all)
+
+    async def warm_up(self) -> Greeting:
+        """Starts the first helper, and says what it found. Raises HelperLostError."""
+        async with self.lend() as helper:
+            return helper.greeting
+
+    @asynccontextmanager
+    async def lend(self, job_file: str = "") -> AsyncIterator[HelperProcess]:
+        """A helper for the block's duration; a job file gets helpers of its own.
+
+        Raises:
+            HelperLostError: none could be started.
+        """
+        helper = await self._take(job_file)
+        try:
+            yield helper
+        finally:
+            if helper.usable:
+                self._idle.setdefault(job_file, []).append(helper)
+            else:
+                self._all.discard(helper)
+                await helper.kill()
+
+    async def close(self) -> None:
+        """Ends all helpers."""
+        helpers, self._all, self._idle = self._all, set(), {}
+        await asyncio.gather(*(helper.kill() for helper in helpers))
+
+    async def _take(self, job_file: str) -> HelperProcess:
+        idle = self._idle.get(job_file, [])
+        while idle:
+            helper = idle.pop()
+            if helper.usable:
+                return helper
+            self._all.discard(helper)
+            await helper.kill()
+        environ = {JOB_FILE: job_file} if job_file else {}
+        helper = await HelperProcess.start(self._library, environ=environ, timeout_s=self._start_s)
+        self._all.add(helper)
+        if helper.greeting.error:
+            self._all.discard(helper)
+            await helper.kill()
+            raise HelperLostError(helper.greeting.error)
+        return helper
+
+
+__all__ = ["HelperLostError", "HelperPool"]

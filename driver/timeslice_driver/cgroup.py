@@ -1,0 +1,190 @@
+"""What control groups say about a process: its pod, how much memory it may still take, whether it is frozen.
+
+Text in, values out, for every layout that kubelets and container runtimes make (cgroup v1, v2 and both at once; the
+systemd and the cgroupfs driver). Formats: cgroups(7), Documentation/admin-guide/cgroup-v2.rst of Linux, and
+pkg/kubelet/cm/pod_container_manager_linux.go of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# A path component made by a kubelet for a pod. A static pod's UID is the MD5 of its manifest, without dashes.
+_POD = re.compile(
+    r"(?:[a-z0-9-]*kubepods-(?:burstable-|besteffort-)?)?"
+    r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?:\.slice)?"
+)
+_NO_LIMIT = 1 << 60  # cgroup v1 has no word for "unlimited": it shows the greatest page-aligned number
+
+
+class PodsDisagreeError(ValueError):
+    """The hierarchies of one process name different pods."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The cgroups of a process: one path per v1 controller, one in the unified hierarchy; None where there is none."""
+
+    controllers: dict[str, str]
+    unified: str | None
+
+    @property
+    def memory(self) -> str | None:
+        """Where its memory is counted under v1."""
+        return self.controllers.get("memory")
+
+    @property
+    def freezer(self) -> str | None:
+        """Where it may be frozen under v1."""
+        return self.controllers.get("freezer")
+
+
+def parse(text: str) -> Membership:
+    """The lines of /proc/PID/cgroup, `hierarchy:controllers:path`. Lines of any other form are passed over."""
+    controllers: dict[str, str] = {}
+    unified = None
+    for line in text.splitlines():
+        number, first, rest = line.partition(":")
+        names, second, path = rest.partition(":")
+        if not (first and second and path.startswith("/")):
+            continue
+        if number == "0" and not names:
+            unified = _visible(path)
+        controllers |= {name: _visible(path) for name in names.split(",") if name}
+    return Membership(controllers, unified)
+
+
+def _visible(path: str) -> str:
+    """Without the leading `/..` that a reader in another cgroup namespace gets."""
+    parts = [part for part in path.split("/") if part]
+    while parts and parts[0] == "..":
+        parts.pop(0)
+    return "/" + "/".join(parts)
+
+
+def pod_uids(text: str) -> tuple[str, ...]:
+    """UIDs of the pods that a process is in, the outermost first (nested clusters have several), with dashes.
+
+    A container runtime's monitor process is in the pod's cgroup but not of the workload: it has none.
+
+    Raises:
+        PodsDisagreeError: two hierarchies name different pods.
+    """
+    membership = parse(text)
+    named = ("memory", "pids", "devices", "name=systemd")
+    paths = [membership.controllers[name] for name in named if name in membership.controllers]
+    paths += [membership.unified] if membership.unified else []
+    found = {uids for uids in map(_pods_of_path, paths) if uids}
+    if len(found) > 1:
+        raise PodsDisagreeError(" and ".join(sorted("/".join(uids) for uids in found)))
+    return found.pop() if found else ()
+
+
+def _pods_of_path(path: str) -> tuple[str, ...]:
+    components = re.split("[/:]", path)  # a colon separates them where the kubelet's and the runtime's drivers differ
+    if not any("kubepods" in component for component in components):
+        return ()
+    if any(component.startswith("crio-conmon-") for component in components):
+        return ()
+    matches = (_POD.fullmatch(component) for component in components)
+    return tuple(match["uid"].replace("_", "-") for match in matches if match)
+
+
+@dataclass(frozen=True)
+class HeadRoom:
+    """What a cgroup with a memory limit may still take (bytes); file cache that can be dropped counts as free."""
+
+    path: str
+    limit: int
+    used: int
+
+    @property
+    def free(self) -> int:
+        """Bytes until its processes are killed."""
+        return max(0, self.limit - self.used)
+
+
+class CgroupFs:
+    """The mounted cgroup hierarchies: unified at `root`, or v1 ones below it, or both.
+
+    Args:
+        root: /sys/fs/cgroup; tests give a tree of their own.
+    """
+
+    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
+        self._root = root
+
+    @property
+    def version(self) -> str:
+        """`v2`, `v1`, `hybrid` or `none`."""
+        if (self._root / "cgroup.controllers").exists():
+            return "v2"
+        v1 = (self._root / "memory").is_dir()
+        v2 = (self._root / "unified").is_dir()
+        return "hybrid" if v1 and v2 else "v1" if v1 else "none"
+
+    def head_rooms(self, text: str) -> tuple[HeadRoom, ...]:
+        """Every limit that binds a process with this text in /proc/PID/cgroup: its own cgroup's and its ancestors'."""
+        membership = parse(text)
+        if self.version == "v2":
+            found = [_head_room_v2(folder) for folder in _upwards(self._root, membership.unified)]
+        else:
+            found = [_head_room_v1(folder) for folder in _upwards(self._root / "memory", membership.memory)]
+        return tuple(room for room in found if room)
+
+    def frozen(self, text: str) -> str | None:
+        """The cgroup, own or ancestor, that is frozen or being frozen; None when none is."""
+        membership = parse(text)
+        unified = self._root if self.version == "v2" else self._root / "unified"
+        for folder in _upwards(unified, membership.unified):
+            if _read(folder / "cgroup.freeze") == "1" or "frozen 1" in _read(folder / "cgroup.events"):
+                return str(folder)
+        for folder in _upwards(self._root / "freezer", membership.freezer):
+            if _read(folder / "freezer.state") in {"FROZEN", "FREEZING"}:
+                return str(folder)
+        return None
+
+
+def _upwards(mount: Path, path: str | None) -> Iterator[Path]:
+    """The folder of a cgroup and its ancestors, the mount's own last; those that cannot be seen are left out."""
+    if path is None or not mount.is_dir():
+        return
+    folder = mount / path.lstrip("/")
+    while folder != mount:
+        if folder.is_dir():
+            yield folder
+        folder = folder.parent
+    yield mount
+
+
+def _head_room_v2(folder: Path) -> HeadRoom | None:
+    limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
+    if not limit.isdigit() or not used.isdigit():  # "max", or the root, which has neither file
+        return None
+    return HeadRoom(str(folder), int(limit), int(used) - _stat(folder, "inactive_file"))
+
+
+def _head_room_v1(folder: Path) -> HeadRoom | None:
+    limit, used = _read(folder / "memory.limit_in_bytes"), _read(folder / "memory.usage_in_bytes")
+    if not limit.isdigit() or not used.isdigit() or int(limit) >= _NO_LIMIT:
+        return None
+    return HeadRoom(str(folder), int(limit), int(used) - _stat(folder, "total_inactive_file"))
+
+
+def _stat(folder: Path, field: str) -> int:
+    for line in _read(folder / "memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == field:
+            return int(value)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

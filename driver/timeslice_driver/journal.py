@@ -1,0 +1,245 @@
+"""What the node must know after a crash: its parts, the processes that may be parked, and the newest epoch and token.
+
+One file, always whole: written beside, synced, renamed, the folder synced. Its first line is a header with a checksum,
+    its
+second the record, both JSON. It is written before a process is touched, so whatever happens later, the next start knows
+which processes to ask the driver about; the states in it are what was known, the driver's answer is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from timeslice_api.errors import JournalCorrupt
+
+from timeslice_driver.backends.base import TargetState
+from timeslice_driver.faults import Fault
+from timeslice_driver.fencing import Watermark
+from timeslice_driver.parts import Held, Member, Part
+from timeslice_driver.processes import ProcessId
+
+log = logging.getLogger(__name__)
+
+VERSION: Final = 1
+NAME: Final = "journal.json"
+_FORMAT: Final = "timeslice node journal"
+_BEHIND_S: Final = 0.05  # what touches no process is written this much later, together with what else came
+
+
+class JournalWriteError(Exception):
+    """The record is not on disk; the one before still is. `fault` says why."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is kept."""
+
+    boot_id: str
+    watermark: Watermark = field(default_factory=Watermark)
+    parts: tuple[Part, ...] = ()
+
+
+def encode(record: Record) -> bytes:
+    """A record as the bytes of its file."""
+    body = json.dumps(
+        {
+            "boot_id": record.boot_id,
+            "epoch": record.watermark.epoch,
+            "token": record.watermark.token,
+            "highest_token": record.watermark.highest_token,
+            "parts": [_from_part(part) for part in record.parts],
+        }
+    ).encode()
+    header = json.dumps({"format": _FORMAT, "version": VERSION, "sha256": hashlib.sha256(body).hexdigest()}).encode()
+    return header + b"\n" + body + b"\n"
+
+
+def decode(data: bytes) -> Record:
+    """The record in a file's bytes.
+
+    Raises:
+        ValueError: they are not what `encode` makes; the message says what is wrong.
+    """
+    header_line, _, rest = data.partition(b"\n")
+    body = rest.removesuffix(b"\n")
+    try:
+        header = json.loads(header_line)
+        if header["format"] != _FORMAT or header["version"] != VERSION:
+            raise ValueError(f"it is of format {header['format']!r}, version {header['version']}")
+        if header["sha256"] != hashlib.sha256(body).hexdigest():
+            raise ValueError("its checksum is wrong")
+        content = json.loads(body)
+        watermark = Watermark(content["epoch"], content["token"], content["highest_token"])
+        return Record(content["boot_id"], watermark, tuple(_to_part(entry) for entry in content["parts"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it lacks or misplaces {error}") from error
+
+
+def _from_part(part: Part) -> dict[str, Any]:
+    return {
+        "job_id": part.member.job_id,
+        "group_id": part.member.group_id,
+        "device_ids": list(part.device_ids),
+        "roots": [[root.pid, root.start_time] for root in sorted(part.roots)],
+        "held": [_from_held(held) for _, held in sorted(part.held.items())],
+        "room": dict(part.room),
+    }
+
+
+def _from_held(held: Held) -> dict[str, Any]:
+    return {
+        "pid": held.process.pid,
+        "start_time": held.process.start_time,
+        "state": held.state.value,
+        "sizes": dict(held.sizes),
+        "job_file": held.job_file,
+        "spoilt": held.spoilt,
+    }
+
+
+def _to_part(entry: Mapping[str, Any]) -> Part:
+    held = [_to_held(each) for each in entry["held"]]
+    return Part(
+        Member(entry["job_id"], entry["group_id"]),
+        tuple(entry["device_ids"]),
+        roots=frozenset(ProcessId(pid, start_time) for pid, start_time in entry["roots"]),
+        held={each.process: each for each in held},
+        room=dict(entry["room"]),
+    )
+
+
+def _to_held(entry: Mapping[str, Any]) -> Held:
+    process = ProcessId(entry["pid"], entry["start_time"])
+    return Held(process, TargetState(entry["state"]), dict(entry["sizes"]), entry["job_file"], entry["spoilt"])
+
+
+class Journal:
+    """The file.
+
+    Args:
+        folder: the node's state directory; it must exist.
+        record: gives what is to be written, at the moment of writing.
+    """
+
+    def __init__(self, folder: Path, record: Callable[[], Record]) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+        self._record = record
+        self._last = b""
+        self._asked = 0
+        self._served = 0
+        self._writing = asyncio.Lock()
+        self._behind: asyncio.Task[None] | None = None
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self._path
+
+    def load(self) -> Record | None:
+        """The last record; None when there has been none.
+
+        Raises:
+            JournalCorrupt: it cannot be read. It was moved aside, under the name that the message gives.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return decode(data)
+        except ValueError as error:
+            aside = self._move_aside()
+            raise JournalCorrupt(
+                f"{self._path} cannot be read: {error}",
+                hint=f"it is kept as {aside.name}; jobs are found again by their environment or when they register",
+            ) from error
+
+    async def flush(self) -> None:
+        """Returns when everything up to now is on disk. Calls that come together share one write.
+
+        Raises:
+            JournalWriteError: it is not.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._writing:
+            if self._served >= mine:
+                return
+            asked, data = self._asked, encode(self._record())
+            if data != self._last:
+                await asyncio.to_thread(self._write, data)
+                self._last = data
+            self._served = asked
+
+    def flush_soon(self) -> None:
+        """Has the present state written within a moment; a failure is logged. For what no safety hangs on."""
+        if self._behind is None or self._behind.done():
+            self._behind = asyncio.create_task(self._flush_behind())
+
+    async def close(self) -> None:
+        """Writes what is still to be written."""
+        if self._behind:
+            self._behind.cancel()
+            await asyncio.gather(self._behind, return_exceptions=True)
+        await self._flush_logged()
+
+    async def _flush_behind(self) -> None:
+        await asyncio.sleep(_BEHIND_S)
+        await self._flush_logged()
+
+    async def _flush_logged(self) -> None:
+        try:
+            await self.flush()
+        except JournalWriteError as error:
+            log.error("%s", error.fault.message)
+
+    def _write(self, data: bytes) -> None:
+        beside = self._path.with_suffix(".tmp")
+        try:
+            with beside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise JournalWriteError(_fault(self._path, error)) from error
+
+    def _move_aside(self) -> Path:
+        number = 1
+        while (aside := self._path.with_name(f"{NAME}.corrupt-{number}")).exists():
+            number += 1
+        self._path.rename(aside)
+        return aside
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _fault(path: Path, error: OSError) -> Fault:
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    reason = "JournalFull" if full else "JournalUnwritable"
+    hint = f"free space in {path.parent}" if full else f"make {path.parent} writable"
+    return Fault(reason, f"cannot write {path}, so nothing was touched: {error.strerror}", hint, retryable=True)

@@ -1,0 +1,181 @@
+"""The one stream to the orchestrator: the node dials, tells what it has, obeys, and reports.
+
+A broken stream changes nothing on the node. Commands under way go on; before the next hello their end is awaited, so
+that the hello tells the truth. Protocol: agent_link.proto.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import grpc.aio
+from timeslice_api.v1alpha1 import agent_link_pb2 as pb
+from timeslice_api.v1alpha1 import agent_link_pb2_grpc
+
+from timeslice_driver import wire
+from timeslice_driver.commands import Command, Commands
+from timeslice_driver.faults import Fault
+from timeslice_driver.parts import Member
+from timeslice_driver.table import Table
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
+_WELCOME_S: Final = 10.0
+_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", 10_000),  # a peer that is cut off without a word is noticed by this alone
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.default_authority", "localhost"),  # a socket's path is none that a strict server accepts
+)
+_Stream: TypeAlias = Any  # grpc.aio.StreamStreamCall, whose stubs know neither EOF nor a stream without an iterator
+
+
+class LinkRefusedError(Exception):
+    """The orchestrator's first answer was no welcome, or that of a leader whose time is over."""
+
+
+class Link:
+    """Keeps a stream to an orchestrator for as long as it runs.
+
+    Args:
+        address: of the orchestrator, `unix:///path` or `host:port`.
+        hello: makes the first message, from the state at that moment.
+    """
+
+    def __init__(
+        self, address: str, *, table: Table, commands: Commands, hello: Callable[[], Awaitable[pb.Hello]]
+    ) -> None:
+        self._address = address
+        self._table = table
+        self._commands = commands
+        self._hello = hello
+        self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
+        self._changed: set[Member] = set()
+        self._ended: set[Member] = set()
+        self._news = asyncio.Event()
+        self._obeying: set[asyncio.Task[None]] = set()
+        self.connected = asyncio.Event()
+
+    def tell_end(self, member: Member) -> None:
+        """Has a part reported as ended."""
+        self._ended.add(member)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Dials, serves and dials again, until it is cancelled."""
+        unlisten = self._table.listen(self._tell_change)
+        pause = _FIRST_PAUSE_S
+        try:
+            while True:
+                try:
+                    await self._serve_once()
+                except (grpc.aio.AioRpcError, LinkRefusedError, TimeoutError) as error:
+                    log.warning("no link to the orchestrator at %s: %s", self._address, _words(error))
+                pause = _FIRST_PAUSE_S if self.connected.is_set() else min(2 * pause, _LONGEST_PAUSE_S)
+                self.connected.clear()
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        finally:
+            unlisten()
+
+    async def _serve_once(self) -> None:
+        await self._commands.all_done()
+        async with grpc.aio.insecure_channel(self._address, options=_OPTIONS) as channel:
+            connect: Any = agent_link_pb2_grpc.AgentLinkStub(channel).Connect
+            stream: _Stream = connect()
+            try:
+                await self._greet(stream)
+                await self._converse(stream)
+            finally:
+                stream.cancel()
+
+    async def _greet(self, stream: _Stream) -> None:
+        async with asyncio.timeout(_WELCOME_S):
+            self._outbox = asyncio.Queue()
+            self._changed.clear()
+            self._ended.clear()
+            await stream.write(pb.AgentMessage(hello=await self._hello()))
+            answer = await stream.read()
+        if answer is grpc.aio.EOF or answer.WhichOneof("message") != "welcome":
+            await stream  # raises what the server said, if it said anything
+            raise LinkRefusedError("the stream did not begin with a welcome")
+        epoch, known = answer.welcome.epoch, self._commands.watermark.epoch
+        if epoch < known:
+            raise LinkRefusedError(f"its epoch {epoch} is over: epoch {known} has begun")
+        self._commands.watermark = self._commands.watermark.led_by(epoch)
+        self.connected.set()
+        log.info("linked to the orchestrator at %s, epoch %d", self._address, epoch)
+
+    async def _converse(self, stream: _Stream) -> None:
+        tasks = [asyncio.create_task(each) for each in (self._listen(stream), self._speak(stream), self._report())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, stream: _Stream) -> None:
+        while (message := await stream.read()) is not grpc.aio.EOF:
+            if message.WhichOneof("message") == "command":
+                task = asyncio.create_task(self._obey(message.command))
+                self._obeying.add(task)
+                task.add_done_callback(self._obeying.discard)
+        await stream
+
+    async def _obey(self, message: pb.Command) -> None:
+        try:
+            command = wire.from_command(message)
+        except ValueError as error:
+            refused = Fault("InvalidCommand", str(error))
+            result = pb.Result(command_id=message.command_id, epoch=message.epoch, refused=wire.to_fault(refused))
+        else:
+            result = await self._result_of(command)
+        # If the link broke meanwhile this goes out on the next one, where it is news of parts and no more.
+        self._outbox.put_nowait(pb.AgentMessage(result=result))
+
+    async def _result_of(self, command: Command) -> pb.Result:
+        answer = await self._commands.obey(command)
+        for part in answer.parts:
+            if not self._commands.busy(part.member):
+                self._changed.discard(part.member)  # the result tells it
+        return wire.to_result(answer)
+
+    async def _speak(self, stream: _Stream) -> None:
+        while True:
+            await stream.write(await self._outbox.get())
+
+    async def _report(self) -> None:
+        """Changes without a command. What a command moves is told by its result."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            still = {member for member in self._changed if not self._commands.busy(member)}
+            self._changed -= still
+            ended, self._ended = self._ended, set()
+            parts = [part for member in sorted(still) if (part := self._table.get(member))]
+            ended = {member for member in ended if not self._table.get(member)}
+            if parts or ended:
+                report = pb.Report(
+                    parts=wire.to_parts(parts), ended=[wire.to_member(member) for member in sorted(ended)]
+                )
+                self._outbox.put_nowait(pb.AgentMessage(report=report))
+
+    def _tell_change(self, member: Member) -> None:
+        self._changed.add(member)
+        self._news.set()
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,285 @@
+"""The node: everything put together, started and stopped in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+
+import grpc.aio
+from timeslice_api.errors import ConfigError, Unavailable
+from timeslice_api.names import checked_name, checked_socket_path
+from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
+
+from timeslice_driver import wire
+from timeslice_driver.backends.cuda import Calls, CudaBackend
+from timeslice_driver.backends.cuda_command import CommandCalls
+from timeslice_driver.backends.cuda_driver import DriverCalls
+from timeslice_driver.cgroup import CgroupFs
+from timeslice_driver.commands import Commands
+from timeslice_driver.config import NodeConfig
+from timeslice_driver.converge import Workshop
+from timeslice_driver.discovery import Discovery
+from timeslice_driver.groups import Groups, declared
+from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
+from timeslice_driver.journal import Journal, Record
+from timeslice_driver.link import Link
+from timeslice_driver.parts import Member, PartState
+from timeslice_driver.preflight import Preflight
+from timeslice_driver.processes import ProcFs
+from timeslice_driver.recovery import Recovery
+from timeslice_driver.registration import Registration
+from timeslice_driver.service import SnapshotAgent
+from timeslice_driver.sockets import FileLock, listen
+from timeslice_driver.survey import Survey
+from timeslice_driver.table import Table
+from timeslice_driver.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE_S = 1.0
+
+
+class Node:
+    """The Snapshot Agent of one machine. It lives in the event loop that starts it, and never blocks it.
+
+    After `start`, jobs register on its socket, and it obeys its orchestrator, or, without one, whoever calls Snapshot
+    and Restore on the socket. `stop` leaves everything on the devices and in host memory as it is; the next start finds
+    it again.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.notice = ""  # what went wrong at the start and was mended, for people
+        self._stack = AsyncExitStack()
+        self._table = Table()
+        self._procfs = ProcFs(config.proc_root)
+        self._boot_id = self._procfs.boot_id()
+        self._nvml = Nvml(config.libnvml)
+        self._inventory = Inventory(self._nvml)
+        self._groups = Groups()
+        self._link: Link | None = None
+        self._commands: Commands | None = None
+        self._survey: Survey | None = None
+
+    async def start(self) -> None:
+        """Takes up what was left, and serves.
+
+        Raises:
+            ConfigError, InvalidRequest: the configuration is at fault, or another node has its socket or state
+                directory.
+            Unavailable: there is no NVIDIA driver, or it cannot park processes; the hint says what to do.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Ends after what is under way has ended; nothing that is parked or running changes. Safe to repeat."""
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    async def linked(self) -> None:
+        """Returns when the orchestrator has welcomed the node."""
+        if self._link is None:
+            raise ConfigError("this node has no orchestrator")
+        await self._link.connected.wait()
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The node's devices, and those that its parts still name although they are gone."""
+        present = tuple(self._survey.devices) if self._survey else ()
+        named = {device_id for part in self._table.parts() for device_id in part.device_ids}
+        lost = sorted(named - {device.device_id for device in present})
+        return (*present, *(Device(each, "unknown", minor=-1, memory_bytes=0, fault="it is gone") for each in lost))
+
+    @property
+    def groups(self) -> Groups:
+        """The groups that it declares."""
+        return self._groups
+
+    async def _start(self) -> None:
+        self._reserve()
+        devices = await self._open_inventory()
+        self._groups = declared(self.config.groups, [device.device_id for device in devices])
+        backend = await self._open_backend()
+        self._survey = Survey(self._table, self._inventory, self._discovery(backend), backend)
+        self._survey.devices = devices
+        journal = Journal(self.config.state_dir, self._record)
+        self._commands = Commands(self._workshop(backend, journal), lock_timeout_s=self.config.lock_timeout_s)
+        await self._recover(journal)
+        self._stack.push_async_callback(journal.close)
+        self._stack.push_async_callback(self._commands.all_done)
+        self._watch()
+        if self.config.orchestrator:
+            self._dial()
+        await self._listen(journal)
+
+    def _reserve(self) -> None:
+        config = self.config
+        checked_name(config.name, "name")
+        checked_socket_path(str(config.socket), "socket")
+        try:
+            config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the state directory {config.state_dir}: {error.strerror}") from error
+        for path, what in (
+            (config.state_dir / "node.lock", f"state directory {config.state_dir}"),
+            (config.socket.with_name(f"{config.socket.name}.lock"), f"socket {config.socket}"),
+        ):
+            lock = FileLock(path)
+            lock.take(what)
+            self._stack.callback(lock.release)
+
+    async def _open_inventory(self) -> tuple[Device, ...]:
+        self._stack.push_async_callback(self._inventory.close)
+        try:
+            await self._inventory.open()
+            return await self._inventory.devices()
+        except InventoryError as error:
+            raise Unavailable(str(error), hint=error.hint) from error
+
+    async def _open_backend(self) -> CudaBackend:
+        """The backend of the configuration; `auto` falls back to the command where the driver has no functions."""
+        config, refusals = self.config, []
+        ways: dict[str, Calls] = {
+            "cuda": DriverCalls(config.libcuda, start_s=config.limits.start_s),
+            "cuda-checkpoint": CommandCalls(config.cuda_checkpoint),
+        }
+        for calls in ways.values() if config.backend == "auto" else [ways[config.backend]]:
+            backend = CudaBackend(calls, alive=self._procfs.alive, limits=config.limits)
+            self._stack.push_async_callback(backend.close)
+            await backend.open()
+            capabilities = backend.capabilities()
+            if capabilities.unavailable is None:
+                log.info("backend %s, %s", capabilities.name, capabilities.detail)
+                return backend
+            refusals.append(capabilities.unavailable)
+        raise Unavailable("; ".join(fault.message for fault in refusals), hint=refusals[0].hint)
+
+    def _discovery(self, backend: CudaBackend) -> Discovery:
+        dev_root = str(self.config.dev_root)
+        return Discovery(self._nvml, self._procfs, dev_root=dev_root, own_pids=lambda: backend.pids | {os.getpid()})
+
+    def _workshop(self, backend: CudaBackend, journal: Journal) -> Workshop:
+        assert self._survey
+        config = self.config
+        cgroups = CgroupFs(config.cgroup_root)
+        checks = Preflight(
+            self._procfs, cgroups, margins=config.margins, require_persistence=config.require_persistence
+        )
+        return Workshop(
+            table=self._table,
+            backend=backend,
+            survey=self._survey,
+            inventory=self._inventory,
+            preflight=checks,
+            journal=journal,
+            groups=self._groups.by_device,
+        )
+
+    def _record(self) -> Record:
+        assert self._commands
+        return Record(self._boot_id, self._commands.watermark, self._table.parts())
+
+    async def _recover(self, journal: Journal) -> None:
+        assert self._commands
+        assert self._survey
+        recovery = Recovery(
+            self._table,
+            self._groups,
+            procfs=self._procfs,
+            inventory=self._inventory,
+            survey=self._survey,
+            own_pids={os.getpid()},
+        )
+        self._commands.watermark = await recovery.run(journal)
+        self.notice = recovery.notice
+        # Without an orchestrator nobody would ever end what a crash has interrupted between a lock and an unlock.
+        halfway = [part.member for part in self._table.parts() if part.state is PartState.LOCKED]
+        if halfway and not self.config.orchestrator:
+            await self._commands.bring(dict.fromkeys(halfway, PartState.RUNNING))
+
+    def _watch(self) -> None:
+        assert self._commands
+        assert self._survey
+        watch = Watch(
+            self._table,
+            self._survey,
+            self._procfs,
+            busy=self._commands.busy,
+            interval_s=self.config.look_interval_s,
+            on_end=self._ended,
+        )
+        watch.start()
+        self._stack.push_async_callback(watch.stop)
+
+    def _dial(self) -> None:
+        assert self._commands
+        self._link = Link(self.config.orchestrator, table=self._table, commands=self._commands, hello=self._hello)
+        task = asyncio.create_task(self._link.run())
+        task.add_done_callback(_log_crash)
+        self._stack.push_async_callback(_cancelled, task)
+
+    async def _listen(self, journal: Journal) -> None:
+        assert self._commands
+        assert self._survey
+        registration = Registration(
+            self._table,
+            self._groups,
+            procfs=self._procfs,
+            survey=self._survey,
+            journal=journal,
+            commands=self._commands,
+            orchestrated=bool(self.config.orchestrator),
+            on_end=self._ended,
+        )
+        service = SnapshotAgent(
+            self._table,
+            self._groups,
+            commands=self._commands,
+            registration=registration,
+            devices=self._device_messages,
+            orchestrated=bool(self.config.orchestrator),
+        )
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        snapshot_agent_pb2_grpc.add_SnapshotAgentServicer_to_server(service, server)
+        listen(server, self.config.socket, mode=self.config.socket_mode)
+        self._stack.push_async_callback(server.stop, _STOP_GRACE_S)
+        await server.start()
+
+    def _ended(self, member: Member) -> None:
+        if self._link:
+            self._link.tell_end(member)
+
+    def _device_messages(self) -> list[types_pb2.Device]:
+        return [wire.to_device(device) for device in self.devices]
+
+    async def _hello(self) -> agent_link_pb2.Hello:
+        assert self._commands
+        watermark = self._commands.watermark
+        return agent_link_pb2.Hello(
+            node=self.config.name,
+            boot_id=self._boot_id,
+            devices=self._device_messages(),
+            parts=wire.to_parts(self._table.parts()),
+            highest_epoch=watermark.epoch,
+            highest_token=watermark.highest_token,
+            groups=[
+                agent_link_pb2.NodeGroup(group_id=group_id, device_ids=ids)
+                for group_id, ids in self._groups.devices.items()
+            ],
+        )
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _log_crash(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.critical("the link to the orchestrator has crashed", exc_info=error)

@@ -1,0 +1,167 @@
+"""Processes as the kernel tells of them: identity, family, environment, and the device files they have open.
+
+Everything here reads procfs(5) and may block for as long as that takes (about 20 microseconds per process).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class ProcessId:
+    """One process and no later one with its number, within one boot of the machine.
+
+    Attributes:
+        pid: as this node sees it (host pid).
+        start_time: clock ticks between boot and its start, field 22 of /proc/PID/stat.
+    """
+
+    pid: int
+    start_time: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid}"
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What of /proc/PID/stat is of use here. `state` is the letter (R, S, D, T, t, Z, ...)."""
+
+    identity: ProcessId
+    state: str
+    parent: int
+    session: int
+
+    @property
+    def ended(self) -> bool:
+        """It has exited, although its parent may not have noticed."""
+        return self.state in "ZXx"
+
+    @property
+    def stopped(self) -> bool:
+        """A signal or a debugger has stopped it."""
+        return self.state in "Tt"
+
+
+def parse_stat(text: bytes) -> Stat:
+    """One line of /proc/PID/stat. The command in parentheses may itself hold blanks and parentheses."""
+    head, _, tail = text.rpartition(b")")
+    fields = tail.split()
+    identity = ProcessId(pid=int(head.split(None, 1)[0]), start_time=int(fields[19]))
+    return Stat(identity, state=fields[0].decode(), parent=int(fields[1]), session=int(fields[3]))
+
+
+class ProcFs:
+    """A mounted procfs.
+
+    Args:
+        root: where it is mounted; tests give a tree of their own.
+    """
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root = str(root)
+
+    def boot_id(self) -> str:
+        """A name of this boot of the machine; start times of another boot mean nothing."""
+        return (self._read("sys/kernel/random/boot_id") or b"").decode().strip()
+
+    def available_memory(self) -> int:
+        """Bytes that processes can still get without swapping (MemAvailable)."""
+        return self._meminfo(b"MemAvailable:")
+
+    def total_memory(self) -> int:
+        """Bytes of memory in the machine (MemTotal)."""
+        return self._meminfo(b"MemTotal:")
+
+    def total_swap(self) -> int:
+        """Bytes of swap space in the machine (SwapTotal)."""
+        return self._meminfo(b"SwapTotal:")
+
+    def stat(self, pid: int) -> Stat | None:
+        """None when there is no such process."""
+        text = self._read(f"{pid}/stat")
+        return parse_stat(text) if text else None
+
+    def identity(self, pid: int) -> ProcessId | None:
+        """None when there is no such process, it has ended, or `pid` is the number of a thread.
+
+        The kernel and the CUDA driver both take a thread's number for its process (cuda-checkpoint issue 41).
+        """
+        stat = self.stat(pid)
+        if stat is None or stat.ended or self._thread_group(pid) != pid:
+            return None
+        return stat.identity
+
+    def alive(self, process: ProcessId) -> bool:
+        """Whether that very process still runs."""
+        stat = self.stat(process.pid)
+        return stat is not None and stat.identity == process and not stat.ended
+
+    def environ(self, pid: int) -> Mapping[str, str]:
+        """The environment that the process was started with; empty when it may not be read."""
+        pairs = (entry.partition(b"=") for entry in (self._read(f"{pid}/environ") or b"").split(b"\0") if entry)
+        return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+    def cgroup(self, pid: int) -> str:
+        """The text of /proc/PID/cgroup; empty when there is no such process."""
+        return (self._read(f"{pid}/cgroup") or b"").decode(errors="replace")
+
+    def open_files(self, pid: int) -> frozenset[str]:
+        """Paths behind its descriptors, as its own mount namespace names them."""
+        found = set()
+        for name in self._list(f"{pid}/fd"):
+            try:
+                found.add(os.readlink(f"{self._root}/{pid}/fd/{name}"))  # noqa: PTH115 (a Path costs more than the call)
+            except OSError:  # closed meanwhile
+                continue
+        return frozenset(found)
+
+    def children(self, pid: int) -> frozenset[int]:
+        """Pids of its children, whichever of its threads started them."""
+        tasks = (self._read(f"{pid}/task/{task}/children") or b"" for task in self._list(f"{pid}/task"))
+        return frozenset(int(child) for text in tasks for child in text.split())
+
+    def family(self, roots: Iterable[ProcessId]) -> frozenset[ProcessId]:
+        """Those of the roots that live, and all descendants that can be reached from them now."""
+        found: set[ProcessId] = set()
+        todo = [root for root in roots if self.alive(root)]
+        while todo:
+            process = todo.pop()
+            if process in found:
+                continue
+            found.add(process)
+            stats = (self.stat(child) for child in self.children(process.pid))
+            todo += [stat.identity for stat in stats if stat and not stat.ended]
+        return frozenset(found)
+
+    def pids(self) -> tuple[int, ...]:
+        """Every process of the machine."""
+        return tuple(int(name) for name in self._list("") if name.isdigit())
+
+    def _thread_group(self, pid: int) -> int | None:
+        for line in (self._read(f"{pid}/status") or b"").splitlines():
+            if line.startswith(b"Tgid:"):
+                return int(line.split()[1])
+        return None
+
+    def _meminfo(self, field: bytes) -> int:
+        for line in (self._read("meminfo") or b"").splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return Path(f"{self._root}/{path}").read_bytes()
+        except OSError:  # ended meanwhile (ENOENT, ESRCH), or not ours to read (EACCES)
+            return None
+
+    def _list(self, path: str) -> list[str]:
+        try:
+            return os.listdir(f"{self._root}/{path}")  # noqa: PTH208
+        except OSError:
+            return []

@@ -1,0 +1,101 @@
+"""Finds out, at a start, what is parked: from the journal, from the driver, and where the journal is lost, from the
+environment of living processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+
+from timeslice_api.errors import JournalCorrupt
+from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
+
+from timeslice_driver.discovery import ScrambledListError
+from timeslice_driver.fencing import Watermark
+from timeslice_driver.groups import Groups
+from timeslice_driver.inventory import Inventory, InventoryError
+from timeslice_driver.journal import Journal
+from timeslice_driver.parts import Member, Part
+from timeslice_driver.processes import ProcFs
+from timeslice_driver.survey import Survey
+from timeslice_driver.table import Table
+
+log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Fills the table.
+
+    Args:
+        journal: of the node that ran here before.
+        own_pids: processes of the node, which are of no job whatever their environment says.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        groups: Groups,
+        *,
+        procfs: ProcFs,
+        inventory: Inventory,
+        survey: Survey,
+        own_pids: Collection[int],
+    ) -> None:
+        self._table = table
+        self._groups = groups
+        self._procfs = procfs
+        self._inventory = inventory
+        self._survey = survey
+        self._own_pids = own_pids
+        self.notice = ""
+
+    async def run(self, journal: Journal) -> Watermark:
+        """Returns the newest epoch and token that are known. Never fails: what is lost is told in `notice`."""
+        try:
+            record = journal.load()
+        except JournalCorrupt as error:
+            self.notice = str(error)
+            log.error("%s", error)
+            await self._from_environments()
+            return Watermark()
+        if record is None:
+            return Watermark()
+        if record.boot_id == self._procfs.boot_id():
+            await self._from_record(record.parts)
+        return record.watermark
+
+    async def _from_record(self, parts: Collection[Part]) -> None:
+        """The processes that still live; the driver tells their states."""
+        for part in parts:
+            living = {process: held for process, held in part.held.items() if self._procfs.alive(process)}
+            family = self._procfs.family(part.roots | living.keys())
+            if family:
+                self._table.put(replace(part, held=living, family=family))
+        members = [part.member for part in self._table.parts()]
+        await self._survey.ask(members)
+        await self._look(members)
+
+    async def _from_environments(self) -> None:
+        """Processes that were started with a job's and a group's name; parked ones are asked for, not seen."""
+        marked = await self._inventory.run(self._marked)
+        for member, part in marked.items():
+            log.warning("%s is found again by the environment of %d processes", member, len(part.roots))
+            self._table.put(part)
+        await self._look(list(marked), thorough=True)
+
+    def _marked(self) -> dict[Member, Part]:
+        parts: dict[Member, Part] = {}
+        for pid in self._procfs.pids():
+            environ = self._procfs.environ(pid)
+            member = Member(environ.get(ENV_JOB_ID, ""), environ.get(ENV_GROUP_ID, ""))
+            root = self._procfs.identity(pid) if member.job_id and pid not in self._own_pids else None
+            if root and member.group_id in self._groups.devices:
+                part = parts.get(member, Part(member, self._groups.devices[member.group_id]))
+                parts[member] = replace(part, roots=part.roots | {root}, family=part.family | {root})
+        return parts
+
+    async def _look(self, members: Collection[Member], *, thorough: bool = False) -> None:
+        try:
+            await self._survey.look(members, thorough=thorough)
+        except (InventoryError, ScrambledListError) as error:
+            log.error("cannot see what is on the devices: %s", error)

@@ -1,0 +1,150 @@
+"""The `SnapshotAgent` service on the node's socket: registration, and snapshots for those who drive the node
+themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+import grpc.aio
+from timeslice_api.errors import GroupNotFound, JobNotFound, OperationFailed, OrchestratorInCharge, TimesliceError
+from timeslice_api.names import checked_name
+from timeslice_api.status import code_of, trailer_of
+from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
+from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc, types_pb2
+
+from timeslice_driver import wire
+from timeslice_driver.commands import Commands
+from timeslice_driver.groups import Groups
+from timeslice_driver.parts import Member, Part, PartState
+from timeslice_driver.registration import Registration
+from timeslice_driver.table import Table
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
+    """See snapshot_agent.proto.
+
+    Args:
+        devices: the node's devices as messages, as they are now.
+        orchestrated: an orchestrator decides what is on the devices.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        groups: Groups,
+        *,
+        commands: Commands,
+        registration: Registration,
+        devices: Callable[[], list[types_pb2.Device]],
+        orchestrated: bool,
+    ) -> None:
+        self._table = table
+        self._groups = groups
+        self._commands = commands
+        self._registration = registration
+        self._devices = devices
+        self._orchestrated = orchestrated
+
+    async def Register(self, request: pb.RegisterRequest, context: _Context) -> pb.RegisterResponse:  # noqa: N802
+        """See snapshot_agent.proto."""
+        part = await _answer(
+            context,
+            self._registration.register(
+                request.job_id, request.group_id, request.pid, device_ids=tuple(request.device_ids)
+            ),
+        )
+        return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids)
+
+    async def Unregister(self, request: pb.UnregisterRequest, context: _Context) -> pb.UnregisterResponse:  # noqa: N802
+        """See snapshot_agent.proto."""
+        await _answer(context, self._registration.unregister(request.job_id, request.group_id, request.pid))
+        return pb.UnregisterResponse()
+
+    async def ListJobs(self, request: pb.ListJobsRequest, context: _Context) -> pb.ListJobsResponse:  # noqa: N802
+        """See snapshot_agent.proto."""
+        return self._jobs()
+
+    async def WatchJobs(  # noqa: N802
+        self, request: pb.WatchJobsRequest, context: _Context
+    ) -> AsyncIterator[pb.ListJobsResponse]:
+        """See snapshot_agent.proto."""
+        news = asyncio.Event()
+        unlisten = self._table.listen(lambda _: news.set())
+        try:
+            while True:
+                news.clear()
+                yield self._jobs()
+                await news.wait()
+        finally:
+            unlisten()
+
+    async def Snapshot(self, request: pb.SnapshotRequest, context: _Context) -> pb.SnapshotResponse:  # noqa: N802
+        """See snapshot_agent.proto."""
+        moving = self._move(request.job_id, request.group_id, PartState.PARKED, request.lock_timeout_s)
+        return pb.SnapshotResponse(parts=wire.to_parts(await _answer(context, moving)))
+
+    async def Restore(self, request: pb.RestoreRequest, context: _Context) -> pb.RestoreResponse:  # noqa: N802
+        """See snapshot_agent.proto."""
+        moving = self._move(request.job_id, request.group_id, PartState.RUNNING, 0.0)
+        return pb.RestoreResponse(parts=wire.to_parts(await _answer(context, moving)))
+
+    def _jobs(self) -> pb.ListJobsResponse:
+        return pb.ListJobsResponse(parts=wire.to_parts(self._table.parts()), devices=self._devices())
+
+    async def _move(self, job_id: str, group_id: str, target: PartState, lock_timeout_s: float) -> tuple[Part, ...]:
+        if self._orchestrated:
+            raise OrchestratorInCharge("this node is driven by an orchestrator", job_id=job_id, group_id=group_id)
+        members = self._members(checked_name(job_id, "job_id"), group_id)
+        parts = await self._commands.bring(dict.fromkeys(members, target), lock_timeout_s=max(0.0, lock_timeout_s))
+        for part in parts:
+            if part.fault:
+                raise _failed(part)
+        return parts
+
+    def _members(self, job_id: str, group_id: str) -> list[Member]:
+        if group_id and group_id not in self._groups.devices:
+            known = ", ".join(sorted(self._groups.devices)) or "none"
+            raise GroupNotFound(f"no group {group_id!r} on this node; known: {known}", job_id=job_id, group_id=group_id)
+        parts = [part.member for part in self._table.of_job(job_id) if group_id in {"", part.member.group_id}]
+        if not parts:
+            known = ", ".join(sorted({part.member.job_id for part in self._table.parts()})) or "none"
+            where = f" in group {group_id}" if group_id else ""
+            raise JobNotFound(
+                f"no job {job_id!r}{where} on this node; known: {known}", job_id=job_id, group_id=group_id
+            )
+        return parts
+
+
+def _failed(part: Part) -> OperationFailed:
+    assert part.fault
+    fault, member = part.fault, part.member
+    error = OperationFailed(
+        f"{fault.reason}: {fault.message}",
+        reason=fault.reason,
+        hint=fault.hint,
+        job_id=member.job_id,
+        group_id=member.group_id,
+    )
+    error.retryable = fault.retryable
+    return error
+
+
+async def _answer(context: _Context, work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except TimesliceError as error:
+        await _abort(context, error)
+
+
+async def _abort(context: _Context, error: TimesliceError) -> NoReturn:
+    log.info("refused: %s", error)
+    await context.abort(code_of(error), error.message, trailing_metadata=trailer_of(error))
+    raise AssertionError("abort returned")
