@@ -29,6 +29,7 @@ from timeslice._async.client import AsyncOrchestratorClient
 from timeslice._async.lease import AsyncLease
 from timeslice._sync.client import OrchestratorClient
 from timeslice._sync.lease import Lease
+from timeslice.ranks import RankedClient
 from timeslice.settings import Mode
 from timeslice.signals import install_signal_handlers
 from timeslice.waiting import WaitStatus
@@ -52,6 +53,7 @@ __all__ = [
     "OperationFailed",
     "OrchestratorClient",
     "QueueFull",
+    "RankedClient",
     "RequestEnded",
     "Stopping",
     "StoreFailed",

@@ -87,6 +87,11 @@ class Acquisition:
         self._failure: TimesliceError | None = None
         self._progress = ProgressLine()
 
+    @property
+    def registering(self) -> bool:
+        """Whether the node must be told first."""
+        return bool(self._registrations)
+
     def next_call(self) -> Call:
         """What to ask now.
 

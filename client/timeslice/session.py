@@ -122,9 +122,13 @@ class Session:
     def began(self, sharer: Sharer, grant: Grant) -> None:
         """The sharer has its lease."""
         sharer.waited_s, sharer.restored = grant.waited_s, grant.restored
-        self._registered.update(grant.group_ids)
+        self.registered(grant.group_ids)
         self.holdings.add([sharer], grant)
         self.attend(grant)
+
+    def registered(self, group_ids: tuple[str, ...]) -> None:
+        """The node knows this process in these groups."""
+        self._registered.update(group_ids)
 
     def attend(self, grant: Grant) -> None:
         """Renews the lease from now on."""

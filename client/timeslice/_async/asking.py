@@ -40,6 +40,20 @@ async def begin(session: Session, sharer: Sharer, timeout: float | None) -> None
         raise
 
 
+async def register(session: Session, group_ids: tuple[str, ...], timeout: float | None) -> None:
+    """Only registers this process with its node, for a rank whose job's lease another process holds.
+
+    Raises:
+        AcquireTimeout: the node does not answer within `timeout` seconds.
+        TimesliceError: refused.
+    """
+    session.check_usable()
+    acquisition = session.acquisition(group_ids, timeout)
+    while acquisition.registering:
+        await _step(acquisition)
+    session.registered(group_ids)
+
+
 async def end(session: Session, sharer: Sharer) -> None:
     """Ends a share, and gives the lease back when it was the last one.
 

@@ -1,0 +1,53 @@
+"""Entry point of the command `timeslice`: one module per subcommand, imported only as far as it is needed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
+
+from timeslice.cli import doctor, drain, node, orchestrator, release, resume, run, status, up
+
+EXIT_FAILED = 1  # refused, or failed
+EXIT_USAGE = 2  # wrong options or configuration; as argparse has it
+EXIT_UNREACHABLE = 3  # no orchestrator or node answers
+EXIT_INTERRUPTED = 130
+
+COMMANDS = (up, run, status, release, drain, resume, doctor, orchestrator, node)
+
+_EXIT_CODES = """\
+exit status: 0 done, 1 refused or failed, 2 wrong options or configuration, 3 nobody answers;
+`timeslice run` ends with the status of its command
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="timeslice",
+        description="Independent RL jobs share GPUs by taking turns at phase boundaries.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except TimesliceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _exit_status(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has gone, such as `head`
+        sys.stderr.close()
+        return EXIT_FAILED
+
+
+def _exit_status(error: TimesliceError) -> int:
+    if isinstance(error, InvalidRequest):
+        return EXIT_USAGE
+    return EXIT_UNREACHABLE if isinstance(error, Unavailable) else EXIT_FAILED

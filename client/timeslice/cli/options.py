@@ -1,0 +1,103 @@
+"""Options that several commands share. Each has its twin in the environment."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from timeslice_api import names
+from timeslice_api.errors import ConfigError
+
+from timeslice.channel import unix_address
+
+ENV_STATE_DIR = "TIMESLICE_STATE_DIR"
+ORCHESTRATOR_SOCKET = "orchestrator.sock"
+NODE_SOCKET = "node.sock"
+
+
+class Subparsers(Protocol):
+    """What `add_subparsers` returns."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
+        """A new subcommand."""
+        ...
+
+
+class TakesOptions(Protocol):
+    """A parser, or a named group of its options."""
+
+    def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action:
+        """A new option."""
+        ...
+
+
+def add_command(commands: Subparsers, name: str, *, summary: str, examples: str) -> argparse.ArgumentParser:
+    """A subcommand whose help ends with examples."""
+    return commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_option(parser: TakesOptions, flag: str, *, env: str, text: str, **kwargs: Any) -> None:
+    """An option whose default comes from the environment."""
+    value = os.environ.get(env) or kwargs.pop("default", None)
+    parser.add_argument(flag, default=value, help=f"{text} [env {env}]", **kwargs)
+
+
+def add_orchestrator(parser: argparse.ArgumentParser) -> None:
+    """--orchestrator, for commands that ask it."""
+    text = "host:port or unix:///path; default: the socket in the state directory"
+    add_option(parser, "--orchestrator", env=names.ENV_ORCHESTRATOR, text=text, metavar="ADDRESS")
+
+
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
+    """--state-dir, for commands that run a part of the platform."""
+    text = f"state and sockets; default {default_state_dir()}"
+    add_option(parser, "--state-dir", env=ENV_STATE_DIR, text=text, metavar="DIR", type=Path)
+
+
+def add_logging(parser: argparse.ArgumentParser) -> None:
+    """--log-level and --log-json, for commands that run a part of the platform."""
+    levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
+    add_option(parser, "--log-level", env="TIMESLICE_LOG_LEVEL", text="default INFO", default="INFO", choices=levels)
+    parser.add_argument("--log-json", action="store_true", help="one JSON object a line")
+
+
+def default_state_dir() -> Path:
+    """The same from every folder, so that commands find a running platform: the XDG state directory."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(os.environ.get(ENV_STATE_DIR) or Path(base) / "timeslice")
+
+
+def state_dir(arguments: argparse.Namespace) -> Path:
+    """The chosen state directory, absolute."""
+    return Path(arguments.state_dir or default_state_dir()).absolute()
+
+
+def orchestrator_address(arguments: argparse.Namespace) -> str:
+    """The option, the environment, or the socket in the default state directory.
+
+    Raises:
+        ConfigError: there is none of them.
+    """
+    if arguments.orchestrator:
+        return str(arguments.orchestrator)
+    socket = default_state_dir() / ORCHESTRATOR_SOCKET
+    if socket.exists():
+        return unix_address(str(socket))
+    hint = f"set {names.ENV_ORCHESTRATOR} or --orchestrator, or start one with `timeslice up`"
+    raise ConfigError(f"no orchestrator is named, and none listens at {socket}", hint=hint)
+
+
+def node_socket(arguments: argparse.Namespace) -> str:
+    """The option, the environment, or the socket in the default state directory; empty when there is none."""
+    if arguments.node_socket:
+        return str(arguments.node_socket)
+    socket = default_state_dir() / NODE_SOCKET
+    return str(socket) if socket.exists() else ""

@@ -1,0 +1,64 @@
+"""`timeslice orchestrator`: only the orchestrator."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from timeslice.channel import unix_address
+from timeslice.cli import serving
+from timeslice.cli.options import (
+    ORCHESTRATOR_SOCKET,
+    Subparsers,
+    add_command,
+    add_logging,
+    add_option,
+    add_state_dir,
+    state_dir,
+)
+
+EXAMPLES = """\
+  timeslice orchestrator --listen 10.0.0.1:7070 --groups groups.yaml
+  timeslice node --orchestrator 10.0.0.1:7070          on each machine with GPUs
+"""
+
+
+def add(commands: Subparsers) -> None:
+    """Adds the command."""
+    parser = add_command(commands, "orchestrator", summary="run only the orchestrator", examples=EXAMPLES)
+    parser.add_argument(
+        "--listen",
+        action="append",
+        metavar="ADDRESS",
+        help="host:port or unix:///path, may be repeated; default: a socket in the state directory",
+    )
+    add_groups(parser)
+    add_state_dir(parser)
+    add_logging(parser)
+    parser.set_defaults(run=run)
+
+
+def add_groups(parser: argparse.ArgumentParser) -> None:
+    """--groups."""
+    text = "YAML file of groups, their devices and who may join; read again when it changes"
+    add_option(parser, "--groups", env="TIMESLICE_GROUPS", text=text, metavar="FILE", type=Path)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs until SIGTERM or Ctrl-C."""
+    try:
+        from timeslice_orchestrator.config import OrchestratorConfig
+        from timeslice_orchestrator.server import Orchestrator
+    except ModuleNotFoundError as error:
+        raise serving.missing("orchestrator", error) from error
+    serving.configure_log(arguments)
+    directory = state_dir(arguments)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listen = tuple(arguments.listen or [unix_address(str(directory / ORCHESTRATOR_SOCKET))])
+    service = Orchestrator(OrchestratorConfig(directory / "orchestrator", listen, arguments.groups))
+
+    def ready() -> None:
+        for address in service.addresses:
+            print(f"export TIMESLICE_ORCHESTRATOR={address}", flush=True)
+
+    return serving.serve(lambda: [service], ready)

@@ -1,0 +1,34 @@
+"""`timeslice resume`: ends a drain, and quarantines that are over."""
+
+from __future__ import annotations
+
+import argparse
+
+from timeslice_api.v1alpha1 import orchestrator_pb2
+
+from timeslice.cli.asking import ask, orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+
+EXAMPLES = "  timeslice resume trainer-group\n"
+
+
+def add(commands: Subparsers) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands,
+        "resume",
+        summary="serve a drained group again, and end the quarantine of jobs whose state is sound",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("group", metavar="GROUP")
+    add_orchestrator(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Resumes."""
+    with orchestrator(arguments) as stub:
+        jobs = ask(stub.Resume, orchestrator_pb2.ResumeRequest(group_id=arguments.group)).jobs
+    quarantine = f"; out of quarantine: {', '.join(jobs)}" if jobs else ""
+    print(f"{arguments.group} is served again{quarantine}")
+    return 0

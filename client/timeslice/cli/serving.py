@@ -1,0 +1,96 @@
+"""Running a part of the platform until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+from timeslice_api.errors import ConfigError, Unavailable
+
+
+class Service(Protocol):
+    """An orchestrator or a node."""
+
+    async def start(self) -> None:
+        """Starts, or raises TimesliceError."""
+        ...
+
+    async def stop(self) -> None:
+        """Stops in order, within a bounded time."""
+        ...
+
+
+def serve(services: Callable[[], Iterable[Service]], ready: Callable[[], None]) -> int:
+    """Starts the services in order, says so, and stops them in reverse at SIGTERM or Ctrl-C. A second signal kills."""
+    return asyncio.run(_serve(services, ready))
+
+
+async def _serve(services: Callable[[], Iterable[Service]], ready: Callable[[], None]) -> int:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _first_signal, loop, ended)
+    async with AsyncExitStack() as stack:
+        for service in services():
+            stack.push_async_callback(service.stop)
+            if not await _started(service, ended):
+                return 0
+        ready()
+        await ended.wait()
+    return 0
+
+
+async def _started(service: Service, ended: asyncio.Event) -> bool:
+    """Starts it; False when a signal came first."""
+    starting = asyncio.ensure_future(service.start())
+    ending = asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+        return starting.done()
+    finally:
+        for task in (starting, ending):
+            task.cancel()
+        await asyncio.gather(starting, ending, return_exceptions=True)
+
+
+def _first_signal(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+    ended.set()
+
+
+async def within(seconds: float, waiting: Awaitable[None], what: str) -> None:
+    """Waits for something at the start. Raises Unavailable after `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await waiting
+    except TimeoutError:
+        raise Unavailable(f"{what} took longer than {seconds:g} s") from None
+
+
+def missing(extra: str, error: ModuleNotFoundError) -> ConfigError:
+    """The error for a part of the platform that is not installed."""
+    return ConfigError(
+        f"this command needs the module {error.name}, which is not installed",
+        hint=f'pip install "timeslice[{extra}]"',
+    )
+
+
+def ready_line(text: str) -> Callable[[], None]:
+    """Prints a text when the service is ready, for people and for scripts that wait for it."""
+    return lambda: print(text, flush=True)
+
+
+def configure_log(arguments: argparse.Namespace) -> None:
+    """Sends the log to standard error as the options say."""
+    try:
+        from timeslice_orchestrator import log
+    except ModuleNotFoundError as error:
+        raise missing("orchestrator", error) from error
+    log.configure(arguments.log_level, as_json=arguments.log_json)
