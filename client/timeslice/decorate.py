@@ -6,52 +6,54 @@ import contextlib
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, TypeVar, cast
-
-from timeslice.session import Session
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+Region: TypeAlias = Callable[[], Any]
 
 
-def decorate(function: F, session: Session, group_ids: tuple[str, ...], *, timeout: float | None) -> F:
-    """The function, holding the groups while its body runs; its signature and kind stay.
+@dataclass(frozen=True)
+class Regions:
+    """Makes regions: context managers that hold the groups. `awaiting` makes asynchronous ones, if there are such."""
+
+    plain: Region
+    awaiting: Region | None
+
+
+def decorate(function: F, regions: Regions) -> F:
+    """The function, inside a region while its body runs; its signature and kind stay.
 
     Raises:
-        TypeError: it is not callable.
+        TypeError: it is not callable, or is a coroutine function where there are no asynchronous regions.
     """
     if isinstance(function, (classmethod, staticmethod)):
-        inner = decorate(function.__func__, session, group_ids, timeout=timeout)
-        return cast(F, type(function)(inner))
+        return cast(F, type(function)(decorate(function.__func__, regions)))
     if not callable(function):
         raise TypeError(f"on_accelerators decorates functions, not {function!r}")
-    return cast(F, _wrapper(function, session, group_ids, timeout))
-
-
-def _wrapper(
-    function: Callable[..., Any], session: Session, group_ids: tuple[str, ...], timeout: float | None
-) -> Callable[..., Any]:
-    from timeslice._async.region import AsyncRegion
-    from timeslice._sync.region import Region
-
-    def region() -> Region:
-        return Region(session, group_ids, timeout)
-
-    def async_region() -> AsyncRegion:
-        return AsyncRegion(session, group_ids, timeout)
-
     # an object with __call__ is of the kind of that method
     plain = inspect.isroutine(function) or isinstance(function, functools.partial)
     body = function if plain else type(function).__call__
+    return cast(F, _wrapper(body)(function, _region(body, regions)))
+
+
+def _wrapper(body: Callable[..., Any]) -> Callable[[Callable[..., Any], Region], Callable[..., Any]]:
     if inspect.iscoroutinefunction(body):
-        return _coroutine(function, async_region)
+        return _coroutine
     if inspect.isasyncgenfunction(body):
-        return _async_generator(function, async_region)
-    if inspect.isgeneratorfunction(body):
-        return _generator(function, region)
-    return _plain(function, region)
+        return _async_generator
+    return _generator if inspect.isgeneratorfunction(body) else _plain
 
 
-def _plain(function: Callable[..., Any], region: Callable[[], Any]) -> Callable[..., Any]:
+def _region(body: Callable[..., Any], regions: Regions) -> Region:
+    if not (inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body)):
+        return regions.plain
+    if regions.awaiting is None:
+        raise TypeError(f"{body!r} is asynchronous, and this client is not")
+    return regions.awaiting
+
+
+def _plain(function: Callable[..., Any], region: Region) -> Callable[..., Any]:
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Any:
         with region():
@@ -74,7 +76,7 @@ def _refuse_unstarted(function: Callable[..., Any], result: Any) -> None:
     )
 
 
-def _coroutine(function: Callable[..., Any], region: Callable[[], Any]) -> Callable[..., Any]:
+def _coroutine(function: Callable[..., Any], region: Region) -> Callable[..., Any]:
     @functools.wraps(function)
     async def held(*args: Any, **kwargs: Any) -> Any:
         async with region():
@@ -83,7 +85,7 @@ def _coroutine(function: Callable[..., Any], region: Callable[[], Any]) -> Calla
     return held
 
 
-def _generator(function: Callable[..., Any], region: Callable[[], Any]) -> Callable[..., Any]:
+def _generator(function: Callable[..., Any], region: Region) -> Callable[..., Any]:
     @functools.wraps(function)
     def held(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         with region():
@@ -92,7 +94,7 @@ def _generator(function: Callable[..., Any], region: Callable[[], Any]) -> Calla
     return held
 
 
-def _async_generator(function: Callable[..., Any], region: Callable[[], Any]) -> Callable[..., Any]:
+def _async_generator(function: Callable[..., Any], region: Region) -> Callable[..., Any]:
     @functools.wraps(function)
     async def held(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         async with region(), contextlib.aclosing(function(*args, **kwargs)) as inner:

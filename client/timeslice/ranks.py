@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
 
 from timeslice_api import errors
 from timeslice_api.errors import ConfigError, ConnectionLost, TimesliceError
@@ -15,10 +15,13 @@ from timeslice_api.errors import ConfigError, ConnectionLost, TimesliceError
 from timeslice import rank_link
 from timeslice._sync.asking import register
 from timeslice._sync.client import OrchestratorClient
+from timeslice.decorate import Regions, decorate
 from timeslice.rank_link import Link
 from timeslice.settings import Mode
 
 log = logging.getLogger("timeslice")
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ENV_RANKS_ADDRESS = "TIMESLICE_RANKS_ADDRESS"
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -87,19 +90,11 @@ class RankedClient:
         """This rank has left the phase; rank 0 waits for all, and gives the groups back."""
         self._leave(self._client._groups(group_id), None)
 
-    @contextmanager
     def on_accelerators(
         self, group_id: str | Iterable[str] | None = None, *, timeout: float | None = None
-    ) -> Iterator[None]:
-        """Holds the groups around a block, or as a decorator around a function, on every rank."""
-        self.acquire(group_id, timeout=timeout)
-        groups = self._client._groups(group_id)
-        try:
-            yield
-        except BaseException as error:
-            self._leave_after(groups, error)
-            raise
-        self._leave(groups, None)
+    ) -> RankedPhase:
+        """Holds the groups around a block, or around a function or generator that it decorates, on every rank."""
+        return RankedPhase(self, self._client._groups(group_id), timeout)
 
     def close(self) -> None:
         """Ends the connections between the ranks; the client stays."""
@@ -131,7 +126,10 @@ class RankedClient:
             if lost is not None:
                 raise lost
 
-    def _leave_after(self, groups: tuple[str, ...], error: BaseException) -> None:
+    def _leave_after(self, groups: tuple[str, ...], error: BaseException | None) -> None:
+        if error is None:
+            self._leave(groups, None)
+            return
         try:
             self._leave(groups, AFTER_FAILURE_S)
         except TimesliceError as failure:
@@ -173,6 +171,25 @@ class RankedClient:
         if hello.get("job_id") != self._client.job_id or not isinstance(rank, int) or not 0 < rank < self.world_size:
             raise ConfigError(f"{hello} came to {self._address}, where ranks of {self._client.job_id} were expected")
         return rank
+
+
+class RankedPhase:
+    """A phase of all ranks: a context manager and a decorator."""
+
+    def __init__(self, client: RankedClient, group_ids: tuple[str, ...], timeout: float | None) -> None:
+        self._client, self._group_ids, self._timeout = client, group_ids, timeout
+
+    def __enter__(self) -> None:
+        self._client.acquire(self._group_ids, timeout=self._timeout)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client._leave_after(self._group_ids, error)
+
+    def __call__(self, function: F) -> F:
+        """Decorates a function or generator. Raises TypeError for asynchronous ones."""
+        return decorate(function, Regions(plain=lambda: self, awaiting=None))
 
 
 def _number(given: int | None, variables: Iterable[str]) -> int:

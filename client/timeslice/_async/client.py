@@ -12,6 +12,7 @@ from timeslice._async.asking import end
 from timeslice._async.lease import AsyncLease, acquire
 from timeslice._async.region import AsyncIdle, AsyncRegion
 from timeslice.decorate import decorate
+from timeslice.regions import regions_of
 from timeslice.session import ClientOptions, Session
 from timeslice.settings import Mode, chosen_groups
 
@@ -22,7 +23,7 @@ class AsyncPhase(AsyncRegion):
     """What `on_accelerators(...)` returns: a decorator, and a context manager that may be entered again and again."""
 
     def __call__(self, function: F) -> F:
-        return decorate(function, self._session, self._group_ids, timeout=self._timeout)
+        return decorate(function, regions_of(self._session, self._group_ids, self._timeout))
 
 
 class AsyncOrchestratorClient:

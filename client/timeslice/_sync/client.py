@@ -13,6 +13,7 @@ from timeslice._sync.asking import end
 from timeslice._sync.lease import Lease, acquire
 from timeslice._sync.region import Idle, Region
 from timeslice.decorate import decorate
+from timeslice.regions import regions_of
 from timeslice.session import ClientOptions, Session
 from timeslice.settings import Mode, chosen_groups
 
@@ -23,7 +24,7 @@ class Phase(Region):
     """What `on_accelerators(...)` returns: a decorator, and a context manager that may be entered again and again."""
 
     def __call__(self, function: F) -> F:
-        return decorate(function, self._session, self._group_ids, timeout=self._timeout)
+        return decorate(function, regions_of(self._session, self._group_ids, self._timeout))
 
 
 class OrchestratorClient:
