@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from timeslice_driver.backends.base import Backend, Outcome, Target, TargetState
 from timeslice_driver.discovery import Found, ScrambledListError, stray_fault
 from timeslice_driver.faults import Fault
-from timeslice_driver.inventory import Inventory, InventoryError
+from timeslice_driver.inventory import Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, JournalWriteError
 from timeslice_driver.parts import GOALS, REVERSE, Member, Part, PartState, Step, Timings
 from timeslice_driver.preflight import Preflight
@@ -39,6 +39,7 @@ class Workshop:
     backend: Backend
     survey: Survey
     inventory: Inventory
+    nvml: Nvml  # for use in the inventory's thread
     preflight: Preflight
     journal: Journal
     groups: Mapping[str, str]  # the group of each device id
@@ -78,7 +79,7 @@ class Convergence:
             await self._bring_back()
         except AbandonedError as error:
             self._blame(error.faults)
-        await self._write_behind()
+        self._shop.journal.flush_soon()
 
     async def _recheck_failed(self) -> None:
         """A process that gave no answer may give one now."""
@@ -106,27 +107,32 @@ class Convergence:
             raise
 
     async def _lock_all(self, away: Collection[Member], found: Mapping[Member, Found]) -> None:
+        await self._check_before_park(away, found)
+        await self._write_ahead()
+        coming = self._planned(away, Step.LOCK)
         for _ in range(1 + _ROUNDS):
-            await self._check_before_park(away, found)
-            await self._write_ahead()
-            if not (coming := self._planned(away, Step.LOCK)):
+            if not coming:
                 return
             await self._take(Step.LOCK, coming)
             found = await self._look(away)
-        if late := self._planned(away, Step.LOCK):
-            raise AbandonedError({member: _changed(processes) for member, processes in late.items()})
+            if coming := self._planned(away, Step.LOCK):
+                await self._check_before_park(away, found)
+                await self._write_ahead()
+        raise AbandonedError({member: _changed(processes) for member, processes in coming.items()})
 
     async def _check_before_park(self, away: Collection[Member], found: Mapping[Member, Found]) -> None:
         parts = [part for part in self._parts(away) if part.resident]
-        devices = self._shop.survey.devices
-        refused = await self._shop.inventory.run(lambda: self._shop.preflight.before_park(parts, devices))
+        refused = await self._run(lambda: self._refusals(parts), parts)
         for part in parts:
-            if seen := found.get(part.member):
-                fault = stray_fault(part.member, seen.strays, self._shop.groups) or _served(part, seen)
-                if fault:
-                    refused[part.member] = fault
+            seen = found.get(part.member, Found())
+            if fault := stray_fault(part.member, seen.strays, self._shop.groups):
+                refused[part.member] = fault
         if refused:
             raise AbandonedError(refused)
+
+    def _refusals(self, parts: list[Part]) -> dict[Member, Fault]:
+        shop = self._shop
+        return shop.preflight.before_park(parts, shop.survey.devices, mps_clients=shop.nvml.mps_clients())
 
     async def _checkpoint_all(self, away: Collection[Member]) -> None:
         moving = self._planned(away, Step.CHECKPOINT)
@@ -134,7 +140,6 @@ class Convergence:
             return
         await self._take(Step.CHECKPOINT, moving)
         await self._measure_room(moving)
-        await self._write_behind()
 
     async def _measure_room(self, members: Iterable[Member]) -> None:
         device_ids = sorted({device_id for part in self._parts(members) for device_id in part.device_ids})
@@ -152,7 +157,6 @@ class Convergence:
         members = list(self._targets)
         if coming := self._planned(members, Step.RESTORE):
             await self._check_before_restore(coming)
-            await self._write_behind()
             try:
                 await self._take(Step.RESTORE, coming)
             except AbandonedError:
@@ -164,14 +168,20 @@ class Convergence:
     async def _check_before_restore(self, members: Iterable[Member]) -> None:
         shop, parts = self._shop, self._parts(members)
         device_ids = sorted({device_id for part in parts for device_id in part.device_ids})
+
+        def refusals() -> dict[Member, Fault]:
+            memory = {device_id: shop.nvml.memory(device_id) for device_id in device_ids}
+            return shop.preflight.before_restore(parts, memory, shop.nvml.processes)
+
+        if refused := await self._run(refusals, parts):
+            raise AbandonedError(refused)
+
+    async def _run(self, check: Callable[[], dict[Member, Fault]], parts: Iterable[Part]) -> dict[Member, Fault]:
+        """A check in the inventory's thread, which may ask NVML."""
         try:
-            processes = await shop.inventory.processes()
-            memory = {device_id: await shop.inventory.memory(device_id) for device_id in device_ids}
-            refused = await shop.inventory.run(lambda: shop.preflight.before_restore(parts, memory, processes))
+            return await self._shop.inventory.run(check)
         except InventoryError as error:
             raise AbandonedError({part.member: _blind(error) for part in parts}) from error
-        if refused:
-            raise AbandonedError(refused)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -231,25 +241,16 @@ class Convergence:
 
     async def _look(self, members: Collection[Member]) -> Mapping[Member, Found]:
         try:
-            return await self._shop.survey.look(members)
+            idle = not any(part.held for part in self._parts(members))
+            return await self._shop.survey.look(members, quick=idle)
         except (InventoryError, ScrambledListError) as error:
             raise AbandonedError(dict.fromkeys(members, _blind(error))) from error
 
     async def _write_ahead(self) -> None:
         try:
-            await self._shop.journal.flush()
+            await self._shop.journal.secure()
         except JournalWriteError as error:
             raise AbandonedError(dict.fromkeys(self._targets, error.fault)) from error
-
-    async def _write_behind(self) -> None:
-        """After a step: the record before it names the same processes, so a failure here loses nothing."""
-        if not any(part.held for part in self._parts(self._targets)) and not any(self._done.values()):
-            self._shop.journal.flush_soon()
-            return
-        try:
-            await self._shop.journal.flush()
-        except JournalWriteError as error:
-            log.error("%s", error.fault.message)
 
     def _blame(self, faults: Mapping[Member, Fault]) -> None:
         """Everybody's fault is told: their own, what became of them on the way back, or whose it was."""
@@ -298,16 +299,6 @@ def _abandoned(member: Member, fault: Fault) -> Fault:
 def _changed(processes: Collection[ProcessId]) -> Fault:
     pids = ", ".join(str(process.pid) for process in processes)
     return Fault("ProcessSetChanged", f"new processes came while it was being locked, last {pids}", retryable=True)
-
-
-def _served(part: Part, seen: Found) -> Fault | None:
-    for candidate in seen.candidates:
-        if candidate.mps and candidate.process in part.held:
-            pid = candidate.process.pid
-            return Fault(
-                "MpsClient", f"process {pid} is a client of MPS, which cannot be parked", "start the job without MPS"
-            )
-    return None
 
 
 def _blind(error: Exception) -> Fault:

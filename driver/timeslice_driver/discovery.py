@@ -1,14 +1,15 @@
 """Which processes belong to a part, and what they have on its devices.
 
 Two sources are joined, since each misses some: NVML's lists (no entry for memory made by the virtual-memory functions
-alone) and the device files that processes of the part have open (also open in processes that only ask for names). Whoever is
-found is then asked about by the backend's probe, which decides.
+alone) and the device files that processes of the part have open (also open in processes that only ask for names).
+Whoever is found is then asked about by the backend's probe, which decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
@@ -44,7 +45,6 @@ class Candidate:
 
     process: ProcessId
     sizes: Mapping[str, int]
-    mps: bool = False
     job_file: str = ""
 
 
@@ -77,14 +77,19 @@ class Discovery:
         self._dev_root = dev_root.rstrip("/")
         self._own_pids = own_pids
 
-    def scan(self, scopes: Sequence[Scope], devices: Iterable[Device]) -> dict[Member, Found]:
+    def scan(self, scopes: Sequence[Scope], devices: Sequence[Device], *, quick: bool = False) -> dict[Member, Found]:
         """Looks for the processes of several parts at once.
+
+        `quick` spares NVML when no process of the parts has any device file open: without one there is no CUDA context.
+        A process that has left its family, which only NVML's list can show, then waits for the next full scan.
 
         Raises:
             InventoryError: NVML does not answer.
             ScrambledListError: its answer makes no sense.
         """
         by_path = {f"{self._dev_root}/nvidia{device.minor}": device.device_id for device in devices}
+        if quick and self._idle(scopes, by_path):
+            return {scope.member: Found(self._procfs.family(scope.roots | scope.family)) for scope in scopes}
         listed = self._listed(mig=any(device.mig for device in devices))
         return {scope.member: self._scan_one(scope, listed, by_path) for scope in scopes}
 
@@ -95,6 +100,17 @@ class Discovery:
         others = (self._procfs.identity(pid) for pid in self._procfs.pids() if pid not in self._own_pids())
         adopted = {process for process in others if process and self._belongs(process.pid, scope, known)}
         return self._procfs.family(known | adopted)
+
+    def _idle(self, scopes: Sequence[Scope], by_path: Mapping[str, str]) -> bool:
+        """Whether device files prove that nothing is on the devices; not when they cannot be seen from here."""
+        if not all(Path(path).exists() for path in by_path):
+            return False
+        for scope in scopes:
+            for process in self._procfs.family(scope.roots | scope.family):
+                opened = self._procfs.open_files(process.pid)
+                if opened is None or not opened.isdisjoint(by_path):
+                    return False
+        return True
 
     def _listed(self, *, mig: bool) -> dict[int, list[DeviceProcess]]:
         by_pid: dict[int, list[DeviceProcess]] = {}
@@ -125,7 +141,7 @@ class Discovery:
     def _unlisted(self, pid: int, scope: Scope, by_path: Mapping[str, str]) -> set[str]:
         if scope.thorough and scope.sole:
             return set(scope.device_ids)
-        found = {by_path[path] for path in self._procfs.open_files(pid) if path in by_path}
+        found = {by_path[path] for path in self._procfs.open_files(pid) or () if path in by_path}
         return found if scope.sole or found <= set(scope.device_ids) else set()
 
     def _candidate(self, process: ProcessId, entries: Sequence[DeviceProcess], mine: set[str]) -> Candidate:
@@ -133,7 +149,7 @@ class Discovery:
         told = {device_id: listed.get(device_id) for device_id in sorted(mine)}
         sizes = {device_id: _NOT_KNOWN if size is None else size for device_id, size in told.items()}
         job_file = self._procfs.environ(process.pid).get(JOB_FILE, "")
-        return Candidate(process, sizes, mps=any(entry.mps for entry in entries), job_file=job_file)
+        return Candidate(process, sizes, job_file)
 
     def _belongs(self, pid: int, scope: Scope, family: frozenset[ProcessId]) -> bool:
         return self._descends(pid, scope, family) or self._is_marked(pid, scope.member)

@@ -27,7 +27,7 @@ _HINTS: Final = {
     pynvml.NVML_ERROR_NO_PERMISSION: "run the node as root",
     pynvml.NVML_ERROR_GPU_IS_LOST: "the device has fallen off the bus: reboot the machine",
     pynvml.NVML_ERROR_RESET_REQUIRED: "reset the device with `nvidia-smi --gpu-reset`, or reboot the machine",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was replaced while its module was loaded: reboot the machine",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was replaced under a loaded module: reboot the machine",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the driver is older than this program expects: install 570 or newer",
     pynvml.NVML_ERROR_UNKNOWN: "the container may have lost its device permissions after a `systemctl daemon-reload`: "
     "start the container anew",
@@ -82,14 +82,12 @@ class DeviceProcess:
     Attributes:
         used_bytes: device memory that it has there; None when the driver does not tell.
         instance: its MIG instance; None outside of one.
-        mps: it is a client of MPS.
     """
 
     pid: int
     device_id: str
     used_bytes: int | None
     instance: int | None = None
-    mps: bool = False
 
 
 class Nvml:
@@ -150,6 +148,15 @@ class Nvml:
             lambda: tuple(entry for device_id in self._sound() for entry in self._processes_of(device_id))
         )
 
+    def mps_clients(self) -> frozenset[int]:
+        """Pids that reach a device through the MPS server."""
+        function = pynvml.nvmlDeviceGetMPSComputeRunningProcesses
+        return self._call(
+            lambda: frozenset(
+                int(entry.pid) for each in self._sound() for entry in _list(function, self._handles[each])
+            )
+        )
+
     def _each_device(self) -> Iterator[Device]:
         self._handles.clear()
         for index in range(pynvml.nvmlDeviceGetCount()):
@@ -175,11 +182,10 @@ class Nvml:
         handle = self._handles[device_id]
         merged = {entry.pid: entry for entry in _list(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)}
         merged |= {entry.pid: entry for entry in _list(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)}
-        served = {entry.pid for entry in _list(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, handle)}
         for entry in merged.values():
             instance = None if entry.gpuInstanceId == _NO_INSTANCE else int(entry.gpuInstanceId)
             used = None if entry.usedGpuMemory is None else int(entry.usedGpuMemory)
-            yield DeviceProcess(int(entry.pid), device_id, used, instance, mps=entry.pid in served)
+            yield DeviceProcess(int(entry.pid), device_id, used, instance)
 
     def _call(self, function: Callable[[], T]) -> T:
         try:

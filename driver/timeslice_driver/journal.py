@@ -1,9 +1,9 @@
 """What the node must know after a crash: its parts, the processes that may be parked, and the newest epoch and token.
 
 One file, always whole: written beside, synced, renamed, the folder synced. Its first line is a header with a checksum,
-    its
-second the record, both JSON. It is written before a process is touched, so whatever happens later, the next start knows
-which processes to ask the driver about; the states in it are what was known, the driver's answer is what counts.
+its second the record, both JSON. What counts is that every process is named in it before it is touched: whatever happens
+later, the next start asks the driver where that process is. So a command waits for the disk only when the file does not
+name its processes yet; states, which the driver knows better, and ends, which the kernel knows, follow a moment later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 VERSION: Final = 1
 NAME: Final = "journal.json"
 _FORMAT: Final = "timeslice node journal"
-_BEHIND_S: Final = 0.05  # what touches no process is written this much later, together with what else came
+_BEHIND_S: Final = 0.2  # what no safety hangs on is written this much later, together with what else came
 
 
 class JournalWriteError(Exception):
@@ -89,6 +89,24 @@ def decode(data: bytes) -> Record:
         raise ValueError(f"it lacks or misplaces {error}") from error
 
 
+def covers(written: Record, present: Record) -> bool:
+    """Whether a start that finds `written` would find all of `present` that only a journal can tell."""
+    if written.boot_id != present.boot_id:
+        return False
+    known = {part.member: part for part in written.parts}
+    return all(part.member in known and _covers_part(known[part.member], part) for part in present.parts)
+
+
+def _covers_part(written: Part, present: Part) -> bool:
+    if written.device_ids != present.device_ids or not written.roots >= present.roots:
+        return False
+    for process, held in present.held.items():
+        known = written.held.get(process)
+        if known is None or replace(known, state=held.state) != held:
+            return False
+    return True
+
+
 def _from_part(part: Part) -> dict[str, Any]:
     return {
         "job_id": part.member.job_id,
@@ -139,7 +157,7 @@ class Journal:
         self._folder = folder
         self._path = folder / NAME
         self._record = record
-        self._last = b""
+        self._written: Record | None = None
         self._asked = 0
         self._served = 0
         self._writing = asyncio.Lock()
@@ -169,6 +187,17 @@ class Journal:
                 hint=f"it is kept as {aside.name}; jobs are found again by their environment or when they register",
             ) from error
 
+    async def secure(self) -> None:
+        """Returns when a start from the disk would find every process that is known now; the rest follows soon.
+
+        Raises:
+            JournalWriteError: it would not.
+        """
+        if self._written and covers(self._written, self._record()):
+            self.flush_soon()
+        else:
+            await self.flush()
+
     async def flush(self) -> None:
         """Returns when everything up to now is on disk. Calls that come together share one write.
 
@@ -180,14 +209,14 @@ class Journal:
         async with self._writing:
             if self._served >= mine:
                 return
-            asked, data = self._asked, encode(self._record())
-            if data != self._last:
-                await asyncio.to_thread(self._write, data)
-                self._last = data
+            asked, record = self._asked, self._record()
+            if record != self._written:
+                await asyncio.to_thread(self._write, encode(record))
+                self._written = record
             self._served = asked
 
     def flush_soon(self) -> None:
-        """Has the present state written within a moment; a failure is logged. For what no safety hangs on."""
+        """Has the present state written within a moment; a failure is logged."""
         if self._behind is None or self._behind.done():
             self._behind = asyncio.create_task(self._flush_behind())
 

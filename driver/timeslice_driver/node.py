@@ -176,6 +176,7 @@ class Node:
             backend=backend,
             survey=self._survey,
             inventory=self._inventory,
+            nvml=self._nvml,
             preflight=checks,
             journal=journal,
             groups=self._groups.by_device,

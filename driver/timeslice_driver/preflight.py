@@ -8,7 +8,7 @@ cannot, the kernel kills it without an error code. Device memory: a restore that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from timeslice_driver.cgroup import CgroupFs, HeadRoom
@@ -46,13 +46,19 @@ class Preflight:
         self._margins = margins
         self._require_persistence = require_persistence
 
-    def before_park(self, parts: Sequence[Part], devices: Sequence[Device]) -> dict[Member, Fault]:
-        """Refusals to lock and checkpoint these parts, all together."""
+    def before_park(
+        self, parts: Sequence[Part], devices: Sequence[Device], *, mps_clients: Collection[int] = ()
+    ) -> dict[Member, Fault]:
+        """Refusals to lock and checkpoint these parts, all together. `mps_clients` are pids."""
         refused: dict[Member, Fault] = {}
         moving = {part.member: [held for held in part.held.values() if held.resident] for part in parts}
         for part in parts:
             own = (device for device in devices if device.device_id in part.device_ids)
-            fault = self._of_devices(tuple(own)) or self._of_processes(moving[part.member], "park")
+            fault = (
+                self._of_devices(tuple(own))
+                or _of_mps(moving[part.member], mps_clients)
+                or self._of_processes(moving[part.member], "park")
+            )
             if fault:
                 refused[part.member] = fault
         copied = [held for part in parts for held in moving[part.member]]
@@ -61,13 +67,15 @@ class Preflight:
         return refused
 
     def before_restore(
-        self, parts: Sequence[Part], memory: Mapping[str, Memory], processes: Sequence[DeviceProcess]
+        self, parts: Sequence[Part], memory: Mapping[str, Memory], processes: Callable[[], Sequence[DeviceProcess]]
     ) -> dict[Member, Fault]:
-        """Refusals to restore these parts. `memory` is that of their devices, `processes` what is on the devices."""
+        """Refusals to restore these parts. `memory` is that of their devices, `processes` tells who is on them."""
         refused = {}
         for part in parts:
             coming = [held for held in part.held.values() if not held.resident]
-            fault = self._of_processes(coming, "restore") or self._of_device_memory(part, coming, memory, processes)
+            fault = self._of_processes(coming, "restore") or self._of_device_memory(
+                part, coming, memory=memory, processes=processes
+            )
             if fault:
                 refused[part.member] = fault
         return refused
@@ -120,19 +128,34 @@ class Preflight:
         return min(1 << 30, self._procfs.total_memory() // 20)
 
     def _of_device_memory(
-        self, part: Part, coming: Sequence[Held], memory: Mapping[str, Memory], processes: Sequence[DeviceProcess]
+        self,
+        part: Part,
+        coming: Sequence[Held],
+        *,
+        memory: Mapping[str, Memory],
+        processes: Callable[[], Sequence[DeviceProcess]],
     ) -> Fault | None:
         own = {held.process.pid for held in part.held.values()}
         for device_id in part.device_ids:
             sizes = [held.sizes[device_id] for held in coming if device_id in held.sizes]
-            others = [entry for entry in processes if entry.device_id == device_id and entry.pid not in own]
             if not sizes:
                 continue
             need, free = sum(max(0, size) for size in sizes), memory[device_id].free
             wanted = min(need + self._margins.device, part.room.get(device_id, need + self._margins.device))
-            if free < wanted or (others and min(sizes) < 0):
+            if free >= wanted and min(sizes) >= 0:
+                continue
+            others = [entry for entry in processes() if entry.device_id == device_id and entry.pid not in own]
+            if free < wanted or others:
                 return _device_shortage(device_id, need, memory[device_id], others)
         return None
+
+
+def _of_mps(held: Sequence[Held], clients: Collection[int]) -> Fault | None:
+    for entry in held:
+        if entry.process.pid in clients:
+            message = f"process {entry.process.pid} is a client of MPS, which cannot be parked"
+            return Fault("MpsClient", message, "start the job without MPS")
+    return None
 
 
 def _cgroup_shortage(room: HeadRoom, need: int, margin: int) -> Fault:

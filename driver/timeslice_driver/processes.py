@@ -110,10 +110,13 @@ class ProcFs:
         """The text of /proc/PID/cgroup; empty when there is no such process."""
         return (self._read(f"{pid}/cgroup") or b"").decode(errors="replace")
 
-    def open_files(self, pid: int) -> frozenset[str]:
-        """Paths behind its descriptors, as its own mount namespace names them."""
+    def open_files(self, pid: int) -> frozenset[str] | None:
+        """Paths behind its descriptors, as its own mount namespace names them; None when it does not let us look."""
         found = set()
-        for name in self._list(f"{pid}/fd"):
+        names = self._list(f"{pid}/fd")
+        if not names and self.stat(pid):
+            return None
+        for name in names:
             try:
                 found.add(os.readlink(f"{self._root}/{pid}/fd/{name}"))  # noqa: PTH115 (a Path costs more than the call)
             except OSError:  # closed meanwhile

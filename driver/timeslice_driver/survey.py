@@ -27,8 +27,12 @@ class Survey:
         self._backend = backend
         self.devices: Sequence[Device] = ()  # of the node, as they were last seen
 
-    async def look(self, members: Collection[Member], *, thorough: bool = False) -> Mapping[Member, Found]:
-        """Finds new processes of these parts, newer sizes, and who is gone; `thorough` finds parked ones too.
+    async def look(
+        self, members: Collection[Member], *, thorough: bool = False, quick: bool = False
+    ) -> Mapping[Member, Found]:
+        """Finds new processes of these parts, newer sizes, and who is gone.
+
+        `thorough` finds parked ones too; `quick` is enough for parts that have nothing on the devices (see `scan`).
 
         Raises:
             InventoryError, ScrambledListError: what is on the devices cannot be found out; the table is as before.
@@ -38,7 +42,7 @@ class Survey:
         ]
         if not scopes:
             return {}
-        found = await self._inventory.run(lambda: self._discovery.scan(scopes, self.devices))
+        found = await self._inventory.run(lambda: self._discovery.scan(scopes, self.devices, quick=quick))
         states = await self._backend.probe(self._to_probe(found)) if any(f.candidates for f in found.values()) else {}
         for member, seen in found.items():
             if part := self._table.get(member):
