@@ -1,9 +1,9 @@
 """What the node must know after a crash: its parts, the processes that may be parked, and the newest epoch and token.
 
 One file, always whole: written beside, synced, renamed, the folder synced. Its first line is a header with a checksum,
-its second the record, both JSON. What counts is that every process is named in it before it is touched: whatever happens
-later, the next start asks the driver where that process is. So a command waits for the disk only when the file does not
-name its processes yet; states, which the driver knows better, and ends, which the kernel knows, follow a moment later.
+its second the record, both JSON. What counts is that every process is named in it before it is touched: whatever
+happens later, the next start asks the driver where that process is. So a command waits for the disk only when the file
+does not name its processes yet; states, which the driver knows better, and ends, which the kernel knows, follow soon.
 """
 
 from __future__ import annotations

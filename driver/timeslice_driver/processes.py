@@ -92,7 +92,7 @@ class ProcFs:
         The kernel and the CUDA driver both take a thread's number for its process (cuda-checkpoint issue 41).
         """
         stat = self.stat(pid)
-        if stat is None or stat.ended or self._thread_group(pid) != pid:
+        if stat is None or stat.ended or self._status(pid, "Tgid") != str(pid):
             return None
         return stat.identity
 
@@ -105,6 +105,17 @@ class ProcFs:
         """The environment that the process was started with; empty when it may not be read."""
         pairs = (entry.partition(b"=") for entry in (self._read(f"{pid}/environ") or b"").split(b"\0") if entry)
         return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+    def capabilities(self, pid: int) -> int:
+        """The effective capabilities as a bit mask (capabilities(7)); 0 when there is no such process."""
+        return int(self._status(pid, "CapEff") or "0", 16)
+
+    def in_first_pid_namespace(self, pid: int) -> bool:
+        """Whether the process is in the machine's own pid namespace, whose inode number the kernel fixes."""
+        try:
+            return Path(f"{self._root}/{pid}/ns/pid").readlink() == Path("pid:[4026531836]")
+        except OSError:
+            return False
 
     def cgroup(self, pid: int) -> str:
         """The text of /proc/PID/cgroup; empty when there is no such process."""
@@ -145,11 +156,13 @@ class ProcFs:
         """Every process of the machine."""
         return tuple(int(name) for name in self._list("") if name.isdigit())
 
-    def _thread_group(self, pid: int) -> int | None:
+    def _status(self, pid: int, field: str) -> str:
+        """One field of /proc/PID/status; empty when there is no such process or field."""
         for line in (self._read(f"{pid}/status") or b"").splitlines():
-            if line.startswith(b"Tgid:"):
-                return int(line.split()[1])
-        return None
+            name, _, value = line.partition(b":")
+            if name == field.encode():
+                return value.decode().strip()
+        return ""
 
     def _meminfo(self, field: bytes) -> int:
         for line in (self._read("meminfo") or b"").splitlines():
