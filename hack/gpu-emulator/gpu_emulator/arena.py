@@ -108,7 +108,7 @@ def _map_aligned(fd: int, size: int) -> int:
     """Maps the file at a multiple of the page size, without which there are no huge pages; returns the address."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     reserved = _libc.mmap(None, size + PAGE, 0, flags | _MAP_NORESERVE, -1, 0)
-    address = -(-reserved // PAGE) * PAGE
+    address: int = -(-reserved // PAGE) * PAGE
     mapped = _libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
     if size and mapped != address:
         raise MemoryError(f"no address space for {size} bytes of an emulated device")

@@ -74,6 +74,7 @@ class Daemon:
             faults=faults,
             versions=(self._cuda_version, settings.driver_version),
         )
+        self._connections: set[asyncio.Future[None]] = set()
         self._desk = ControlDesk(self.silicon, faults)
 
     async def serve(self, stop: asyncio.Event, *, announce: Callable[[], None]) -> None:
@@ -84,12 +85,15 @@ class Daemon:
         self._make_nodes()
         listener = _listen(self._settings.socket_path)
         inode = self._settings.socket_path.stat().st_ino
-        server = await asyncio.start_unix_server(self._connected, sock=listener, limit=_LINE_LIMIT)
+        server = await asyncio.start_unix_server(self._accept, sock=listener, limit=_LINE_LIMIT)
         try:
             announce()
             await stop.wait()
         finally:
             server.close()
+            for connection in self._connections:
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
             with contextlib.suppress(FileNotFoundError):
                 if self._settings.socket_path.stat().st_ino == inode:
                     self._settings.socket_path.unlink()
@@ -102,6 +106,11 @@ class Daemon:
         for name in ["nvidiactl", "nvidia-uvm", *(f"nvidia{device.index}" for device in self.silicon.devices)]:
             (root / name).touch()
             (root / name).chmod(0o666)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.ensure_future(self._connected(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)

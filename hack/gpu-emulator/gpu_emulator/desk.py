@@ -22,7 +22,7 @@ class ControlDesk:
     def answer(self, text: str) -> str:
         try:
             return json.dumps({"result": self._do(json.loads(text))})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
     def _do(self, request: dict[str, Any]) -> object:

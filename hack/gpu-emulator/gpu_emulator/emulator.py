@@ -1,5 +1,6 @@
 """Starts a daemon as a real process of its own, for as long as a ``with`` block lasts."""
 
+import functools
 import json
 import os
 import select
@@ -26,6 +27,7 @@ class EmulatorError(Exception):
     """The daemon did not start; the message holds what it said."""
 
 
+@functools.cache
 def build_libraries() -> Path:
     """Builds the C libraries where they are older than their sources, and returns their folder."""
     build = subprocess.run(

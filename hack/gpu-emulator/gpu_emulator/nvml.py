@@ -84,7 +84,8 @@ class NvmlService:
                 case "UUID":
                     return argument.lower() == device.uuid_text.lower()
                 case _:
-                    return argument.lower().removeprefix("0000") == device.bus_id.lower().removeprefix("0000")
+                    # The domain is written with four or with eight digits.
+                    return argument.upper().zfill(len(device.bus_id)) == device.bus_id
 
         found = [device.index for device in self._silicon.devices if matches(device)]
         if found:

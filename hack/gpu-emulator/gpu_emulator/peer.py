@@ -37,7 +37,8 @@ class Peer:
         task = asyncio.ensure_future(work)
         try:
             following = self._read_ahead()
-            await asyncio.wait([task, following], return_when=asyncio.FIRST_COMPLETED)
+            both: list[asyncio.Future[Any]] = [task, following]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not task.done() and not following.result():
                 raise PeerGoneError
             return await task

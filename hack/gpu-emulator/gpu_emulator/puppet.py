@@ -28,16 +28,14 @@ class Puppet:
         flags: str = "",
         name: str = "",
         prefix: Sequence[str] = (),
-        user: int | None = None,
         env: dict[str, str] | None = None,
     ) -> None:
-        variables = {"GPU_EMULATOR_FLAGS": flags, "GPU_EMULATOR_NAME": name, "PYTHONPATH": str(HOME), **(env or {})}
+        variables = {"GPU_EMULATOR_FLAGS": flags, "GPU_EMULATOR_NAME": name, **(env or {})}
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "gpu_emulator.puppet_process"],
+            [*prefix, sys.executable, "-P", str(HOME / "gpu_emulator" / "puppet_process.py")],
             env={**emulator.env, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            user=user,
         )
         self._pending = b""
         self._answers: dict[int, tuple[int, Any]] = {}
@@ -45,7 +43,7 @@ class Puppet:
         # Not the pid of the child when a prefix forks: the process itself knows best.
         self.pid = self.process.pid
 
-    def begin(self, call: str, *, apart: bool = False, **arguments: Any) -> int:
+    def begin(self, call: str, /, *, apart: bool = False, **arguments: Any) -> int:
         """Starts a call; returns its number for ``finish``."""
         self._calls += 1
         message = {"number": self._calls, "call": call, "apart": apart, "arguments": arguments}
@@ -70,10 +68,10 @@ class Puppet:
             return True
         return False
 
-    def call(self, call: str, **arguments: Any) -> tuple[int, Any]:
+    def call(self, call: str, /, **arguments: Any) -> tuple[int, Any]:
         return self.finish(self.begin(call, **arguments))
 
-    def must(self, call: str, **arguments: Any) -> Any:
+    def must(self, call: str, /, **arguments: Any) -> Any:
         """The value of a call that has to succeed."""
         code, value = self.call(call, **arguments)
         assert code == 0, f"{call} gave {code}"

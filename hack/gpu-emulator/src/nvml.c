@@ -11,7 +11,6 @@
 #define MAX_DEVICES 64
 #define MEMORY_V2 0x02000028u
 #define PROCESS_DETAIL_LIST_V1 0x01000018u
-#define NO_VALUE UINT64_MAX
 
 #define NVML_RESULTS(X) \
     X(0, SUCCESS, "Success") \
@@ -433,7 +432,7 @@ static void store_v2(void *array, unsigned place, unsigned pid, unsigned long lo
 }
 
 static void store_detail(void *array, unsigned place, unsigned pid, unsigned long long used) {
-    ((nvmlProcessDetail_v1_t *)array)[place] = (nvmlProcessDetail_v1_t){pid, used, UINT32_MAX, UINT32_MAX, NO_VALUE};
+    ((nvmlProcessDetail_v1_t *)array)[place] = (nvmlProcessDetail_v1_t){pid, used, UINT32_MAX, UINT32_MAX, 0};
 }
 
 static nvmlReturn_t list_processes(const char *function, nvmlDevice_t device, unsigned *count, void *array, store_process *store) {
