@@ -208,11 +208,10 @@ class Convergence:
         parts = {part.member: part for part in self._parts(plan)}
         targets = [parts[member].held[process].target for member, processes in plan.items() for process in processes]
         outcome = await self._call(step, targets)
-        spoilt = frozenset(process for process, state in outcome.states.items() if state is TargetState.FAILED)
         for part in self._parts(plan):
             states = {process: outcome.states[process] for process in plan[part.member] if process in outcome.states}
             timings = part.timings.plus(step, outcome.seconds)
-            self._table.put(replace(part.with_states(states).spoil(spoilt), timings=timings))
+            self._table.put(replace(part.with_states(states).spoil(outcome.spoilt), timings=timings))
         return outcome
 
     async def _call(self, step: Step, targets: list[Target]) -> Outcome:

@@ -106,7 +106,7 @@ class Discovery:
         if not all(Path(path).exists() for path in by_path):
             return False
         for scope in scopes:
-            for process in self._procfs.family(scope.roots | scope.family):
+            for process in self._others(self._procfs.family(scope.roots | scope.family)):
                 opened = self._procfs.open_files(process.pid)
                 if opened is None or not opened.isdisjoint(by_path):
                     return False
@@ -129,14 +129,19 @@ class Discovery:
         adopted = {self._procfs.identity(pid) for pid in strangers if self._belongs(pid, scope, family)}
         family |= {process for process in adopted if process}
         own, candidates, strays = set(scope.device_ids), [], {}
-        for process in sorted(family):
+        for process in self._others(family):
             entries = listed.get(process.pid, [])
             used = {entry.device_id for entry in entries}
-            if outside := used - own:
+            if used & own and (outside := used - own):
                 strays[process] = tuple(sorted(outside))
             if mine := (used or self._unlisted(process.pid, scope, by_path)) & own:
                 candidates.append(self._candidate(process, entries, mine))
         return Found(family, tuple(candidates), strays)
+
+    def _others(self, family: frozenset[ProcessId]) -> list[ProcessId]:
+        """Without the node and its helpers, which may run below a job's process and must never be parked."""
+        own_pids = self._own_pids()
+        return sorted(process for process in family if process.pid not in own_pids)
 
     def _unlisted(self, pid: int, scope: Scope, by_path: Mapping[str, str]) -> set[str]:
         if scope.thorough and scope.sole:

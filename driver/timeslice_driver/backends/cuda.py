@@ -30,6 +30,7 @@ CUDA_STATES: Final = {
 }
 # A restore that ends with one of these leaves a process that no later call can save (cuda-checkpoint issue 44).
 _SPOILT: Final = frozenset({cuda_errors.OUT_OF_MEMORY, cuda_errors.OPERATING_SYSTEM})
+UNRECOVERABLE: Final = "Unrecoverable"
 _NO_CONTEXT: Final = frozenset({cuda_errors.INVALID_VALUE, cuda_errors.NOT_INITIALIZED})
 
 
@@ -165,13 +166,14 @@ class CudaBackend:
         results = [result for batch in batches for result in batch]
         doubtful = [target.process for target, reply in results if not _succeeded(reply)]
         truth = await self.states(doubtful) if doubtful else {}
-        states, faults = {}, {}
-        for target, reply in results:
-            state, fault = self._judge(step, target, reply, truth.get(target.process, step.goal))
-            states[target.process] = state
-            if fault:
-                faults[target.process] = fault
-        return Outcome(states, faults, seconds=time.monotonic() - began)
+        states = {target.process: truth.get(target.process, step.goal) for target, _ in results}
+        faults = {
+            target.process: fault
+            for target, reply in results
+            if (fault := self._judge(step, target.process, reply, states[target.process]))
+        }
+        spoilt = frozenset(process for process, fault in faults.items() if fault.reason == UNRECOVERABLE)
+        return Outcome(states, faults, spoilt, seconds=time.monotonic() - began)
 
     async def _batch(
         self, step: _Step, job_file: str, batch: Sequence[Target]
@@ -196,19 +198,17 @@ class CudaBackend:
             return error
 
     def _judge(
-        self, step: _Step, target: Target, reply: Reply | HelperLostError, truth: TargetState
-    ) -> tuple[TargetState, Fault | None]:
+        self, step: _Step, process: ProcessId, reply: Reply | HelperLostError, truth: TargetState
+    ) -> Fault | None:
         if truth in {step.goal, TargetState.NOTHING, TargetState.GONE}:
-            return truth, None
-        pid = target.process.pid
+            return None
+        pid = process.pid
         if isinstance(reply, HelperLostError):
-            return truth, _stuck(step.name, pid, truth, str(reply))
-        detail = self._capabilities.detail
+            return _stuck(step.name, pid, truth, str(reply))
+        fault = cuda_errors.fault_of(reply.code, step=step.name, pid=pid, detail=self._capabilities.detail)
         if truth is TargetState.FAILED or (step.name == "restore" and reply.code in _SPOILT):
-            return TargetState.FAILED, _unrecoverable(
-                cuda_errors.fault_of(reply.code, step=step.name, pid=pid, detail=detail), pid
-            )
-        return truth, cuda_errors.fault_of(reply.code, step=step.name, pid=pid, detail=detail)
+            return _unrecoverable(fault, pid)
+        return fault
 
     async def _ask(self, query: str, processes: Sequence[ProcessId]) -> dict[ProcessId, Reply | None]:
         if not processes:
@@ -256,4 +256,4 @@ def _stuck(step: str, pid: int, truth: TargetState, why: str) -> Fault:
 
 def _unrecoverable(cause: Fault, pid: int) -> Fault:
     hint = f"end process {pid} and start the job anew; no driver call can bring it back"
-    return Fault("Unrecoverable", cause.message, hint)
+    return Fault(UNRECOVERABLE, cause.message, hint)
