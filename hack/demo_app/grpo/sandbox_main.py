@@ -1,0 +1,106 @@
+"""Inside the sandbox: a fresh Python process runs some answers as programs and scores what they print.
+
+Started by `grpo.sandbox` as `python -I -S sandbox_main.py` with an empty environment in a directory of its own. Each
+answer is the expression of a one-line program, `print(ANSWER)`. Each program runs in a process of its own, which first
+gives up root, all memory but a little, the right to open files and sockets, to write files and to start processes, and
+which the kernel ends after a fraction of a second of CPU time. The verifier is loaded when all programs have ended.
+
+Reads one JSON object from stdin: paths (to import from), task, seed, answers ([number of the task, text]
+each), wall_s (how long a program may take that blocks instead of computing).
+Writes one JSON object to stdout: rewards (in the order of the answers).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+CPU_S = 0.5  # of one program
+MEMORY = 128 << 20  # address space of one program (bytes)
+OUTPUT = 256  # longest output that is read (bytes)
+NOBODY = 65534
+
+
+def run(answer: str, wall_s: float) -> str | None:
+    """What the program prints; None when it fails, says too much, or takes more than its share of time or memory."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become_program(answer, writing)
+    os.close(writing)
+    try:
+        printed = _read(reading, time.monotonic() + wall_s)
+    finally:
+        os.close(reading)
+        if printed is None:
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    return printed if status == 0 else None
+
+
+def _read(reading: int, deadline: float) -> str | None:
+    said = b""
+    while len(said) <= OUTPUT:
+        ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        piece = os.read(reading, OUTPUT + 1)
+        if not piece:
+            return said.decode(errors="replace").strip()
+        said += piece
+    return None
+
+
+def _become_program(answer: str, output: int) -> None:
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(nothing, 2)
+        os.closerange(3, 64)
+        _give_up_rights()
+        exec(compile(f"print({answer})", "answer", "exec"), {"__name__": "__main__"})
+        sys.stdout.flush()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _give_up_rights() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever Python is busy with
+    for limit, most in (
+        (resource.RLIMIT_CPU, 1),
+        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    compile("0", "warm-up", "eval")  # makes Python's table of syntax types once, instead of anew in every program
+    printed = [run(text, asked["wall_s"]) for _, text in asked["answers"]]
+    sys.path[:0] = asked["paths"]
+    from grpo.tasks import dataset
+
+    verifier = dataset(asked["task"], asked["seed"])
+    entries = {number: verifier[number] for number in {number for number, _ in asked["answers"]}}
+    scored = zip(asked["answers"], printed, strict=True)
+    json.dump({"rewards": [verifier.score_answer(said, entries[number]) for (number, _), said in scored]}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
