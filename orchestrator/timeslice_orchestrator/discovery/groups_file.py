@@ -61,23 +61,23 @@ class _File:
         if "groups" not in top:
             raise self._error(root, "groups", "is missing")
         pairs = self._pairs(top["groups"], "groups")
-        return tuple(self._group(group_id, node, f"groups.{group_id}") for group_id, node in pairs)
+        return tuple(self._group(self._name_of(key, "groups"), node, f"groups.{key.value}") for key, node in pairs)
 
-    def _group(self, group_id: str, node: yaml.Node, field: str) -> FileGroup:
-        self._checked(group_id, node, field)
+    def _group(self, group_id: GroupId, node: yaml.Node, field: str) -> FileGroup:
         fields = dict(self._fields(node, field, ("jobs", "devices")))
         if "devices" not in fields:
             raise self._error(node, f"{field}.devices", "is missing")
         jobs = self._jobs(fields["jobs"], f"{field}.jobs") if "jobs" in fields else None
-        pairs = self._pairs(fields["devices"], f"{field}.devices")
-        devices = tuple((name, self._devices(name, value, f"{field}.devices.{name}")) for name, value in pairs)
+        field = f"{field}.devices"
+        pairs = self._pairs(fields["devices"], field)
+        named = [(self._name_of(key, field), value) for key, value in pairs]
+        devices = tuple((name, self._devices(name, value, f"{field}.{name}")) for name, value in named)
         return FileGroup(group_id, devices, jobs)
 
     def _jobs(self, node: yaml.Node, field: str) -> frozenset[JobId]:
         return frozenset(self._checked(value, item, place) for value, item, place in self._strings(node, field))
 
     def _devices(self, name: NodeName, node: yaml.Node, field: str) -> tuple[DeviceId, ...] | None:
-        self._checked(name, node, field)
         if isinstance(node, yaml.ScalarNode):
             if node.value != ALL:
                 raise self._error(node, field, f"is {node.value!r}; it must be a list of device ids, or {ALL!r}")
@@ -96,22 +96,20 @@ class _File:
 
     def _fields(self, node: yaml.Node, field: str, known: tuple[str, ...]) -> Iterator[tuple[str, yaml.Node]]:
         for key, value in self._pairs(node, field):
-            if key not in known:
-                place = f"{field}.{key}" if field else key
-                raise self._error(value, place, f"is not known here; known: {', '.join(known)}")
-            yield key, value
+            if key.value not in known:
+                raise self._error(key, _under(field, key), f"is not known here; known: {', '.join(known)}")
+            yield key.value, value
 
-    def _pairs(self, node: yaml.Node, field: str) -> list[tuple[str, yaml.Node]]:
+    def _pairs(self, node: yaml.Node, field: str) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
             raise self._error(node, field or "the file", "must be a mapping")
-        found: dict[str, yaml.Node] = {}
-        for key, value in node.value:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
             name = self._string(key, f"{field}: a key" if field else "a key")
-            if name in found:
-                place = f"{field}.{name}" if field else name
-                raise self._error(key, place, f"is there twice; first in line {found[name].start_mark.line + 1}")
-            found[name] = value
-        return list(found.items())
+            if name in lines:
+                raise self._error(key, _under(field, key), f"is there twice; first in line {lines[name]}")
+            lines[name] = key.start_mark.line + 1
+        return list(node.value)
 
     def _strings(self, node: yaml.Node, field: str) -> Iterator[tuple[str, yaml.Node, str]]:
         if not isinstance(node, yaml.SequenceNode):
@@ -135,5 +133,12 @@ class _File:
         except InvalidRequest as error:
             raise ConfigError(f"{self._name} line {node.start_mark.line + 1}: {error.message}") from error
 
+    def _name_of(self, key: yaml.ScalarNode, field: str) -> str:
+        return self._checked(key.value, key, _under(field, key))
+
     def _error(self, node: yaml.Node, field: str, problem: str) -> ConfigError:
         return ConfigError(f"{self._name} line {node.start_mark.line + 1}: {field} {problem}")
+
+
+def _under(field: str, key: yaml.ScalarNode) -> str:
+    return f"{field}.{key.value}" if field else str(key.value)

@@ -81,16 +81,17 @@ class AgentLink:
         """Reads and writes until one of both ends, or the link has to."""
         reading = asyncio.create_task(self._read(link, messages))
         writing = asyncio.create_task(_write(link, context))
-        tasks: set[asyncio.Future[Any]] = {reading, writing, link.ended}
+        parts: set[asyncio.Future[Any]] = {reading, writing, link.ended}
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            link.close()
+            await writing  # gRPC refuses to end a call while a write is under way
+            for part in done:
+                part.result()
         finally:
-            reading.cancel()
-            writing.cancel()
-            link.ended.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
 
     async def _read(self, link: Link, messages: _Messages) -> None:
         async for message in messages:
@@ -127,5 +128,5 @@ async def _hello(messages: _Messages) -> reports.Hello:
 
 
 async def _write(link: Link, context: _Context) -> None:
-    while True:
-        await context.write(await link.next())
+    while (message := await link.next()) is not None:
+        await context.write(message)

@@ -27,18 +27,24 @@ class Link:
     def __init__(self, node: NodeRecord) -> None:
         self.node = node
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._outbox: asyncio.Queue[pb.OrchestratorMessage] = asyncio.Queue(_MAX_UNSENT)
+        self._outbox: asyncio.Queue[pb.OrchestratorMessage | None] = asyncio.Queue()
 
     def put(self, message: pb.OrchestratorMessage) -> None:
         """Queues a message; a node that has not read a thousand of them is cut off, and its next hello sorts it out."""
-        try:
+        if self._outbox.qsize() < _MAX_UNSENT:
             self._outbox.put_nowait(message)
-        except asyncio.QueueFull:
+        else:
             self.end(Unavailable(f"node {self.node.node} does not read its commands"))
 
-    async def next(self) -> pb.OrchestratorMessage:
-        """The next message to write."""
+    async def next(self) -> pb.OrchestratorMessage | None:
+        """The next message to write; None after the last."""
         return await self._outbox.get()
+
+    def close(self) -> None:
+        """Drops what is not written yet; there is no next message."""
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+        self._outbox.put_nowait(None)
 
     def end(self, reason: TimesliceError) -> None:
         """Has the stream ended, with the reason told to the node."""

@@ -18,7 +18,8 @@ from timeslice_orchestrator.core.events import (
     Yielded,
 )
 
-_MAX_ID = 128  # characters of a request or lease id
+_MAX_REQUEST_ID = 128  # characters
+_MAX_LEASE_ID = 192  # the core makes them, of request ids
 _MAX_HOLDER = 253
 _MAX_GROUPS = 64
 _MAX_LEASES = 1024
@@ -27,7 +28,7 @@ _MAX_LEASES = 1024
 def acquire(request: pb.AcquireRequest) -> AcquireRequested:
     """The event of an Acquire. Raises InvalidRequest."""
     job_id = checked_name(request.job_id, "job_id")
-    request_id = _checked_id(request.request_id, "request_id")
+    request_id = _checked_id(request.request_id, "request_id", _MAX_REQUEST_ID)
     if len(request.holder) > _MAX_HOLDER:
         raise InvalidRequest(f"holder has {len(request.holder)} characters; {_MAX_HOLDER} are allowed")
     return AcquireRequested(request_id, job_id, _group_ids(request), request.holder)
@@ -53,20 +54,20 @@ def _group_ids(request: pb.AcquireRequest) -> tuple[str, ...]:
 
 def yielded(request: pb.YieldRequest) -> Yielded:
     """The event of a Yield. Raises InvalidRequest."""
-    return Yielded(_checked_id(request.lease_id, "lease_id"), checked_name(request.job_id, "job_id"))
+    return Yielded(_checked_id(request.lease_id, "lease_id", _MAX_LEASE_ID), checked_name(request.job_id, "job_id"))
 
 
 def renewed(request: pb.KeepAliveRequest) -> LeasesRenewed:
     """The event of a KeepAlive. Raises InvalidRequest."""
     if len(request.lease_ids) > _MAX_LEASES:
         raise InvalidRequest(f"lease_ids has {len(request.lease_ids)} entries; {_MAX_LEASES} are allowed")
-    lease_ids = tuple(_checked_id(value, f"lease_ids[{index}]") for index, value in enumerate(request.lease_ids))
-    return LeasesRenewed(checked_name(request.job_id, "job_id"), lease_ids)
+    lease_ids = (_checked_id(value, f"lease_ids[{n}]", _MAX_LEASE_ID) for n, value in enumerate(request.lease_ids))
+    return LeasesRenewed(checked_name(request.job_id, "job_id"), tuple(lease_ids))
 
 
 def withdrawn(request: pb.WithdrawRequest) -> Withdrawn:
     """The event of a Withdraw. Raises InvalidRequest."""
-    return Withdrawn(_checked_id(request.request_id, "request_id"), checked_name(request.job_id, "job_id"))
+    return Withdrawn(_checked_id(request.request_id, "request_id", _MAX_REQUEST_ID), checked_name(request.job_id, "job_id"))
 
 
 def force_released(request: pb.ForceReleaseRequest) -> ForceReleased:
@@ -85,11 +86,11 @@ def resumed(request: pb.ResumeRequest) -> Resumed:
     return Resumed(checked_name(request.group_id, "group_id"))
 
 
-def _checked_id(value: str, field: str) -> str:
+def _checked_id(value: str, field: str, longest: int) -> str:
     if not value:
         raise InvalidRequest(f"{field} is empty")
-    if len(value) > _MAX_ID:
-        raise InvalidRequest(f"{field} has {len(value)} characters; {_MAX_ID} are allowed")
+    if len(value) > longest:
+        raise InvalidRequest(f"{field} has {len(value)} characters; {longest} are allowed")
     if not value.isprintable():
         raise InvalidRequest(f"{field} has characters that cannot be printed")
     return value

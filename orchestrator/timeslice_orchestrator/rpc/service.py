@@ -22,7 +22,8 @@ from timeslice_orchestrator.core.effects import (
 from timeslice_orchestrator.engine import Engine
 from timeslice_orchestrator.rpc import answers, requests
 
-_WATCH_PAUSE_S = 0.05  # between two states of a group; what changes meanwhile is told in one
+_WATCH_PAUSE_S = 0.05  # at least, between two states of a group; what changes meanwhile is told in one
+_WATCH_SHARE = 0.1  # of the loop's time at most, for one watcher: a group with thousands of waiters is much to tell
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # in quotes: at run time it takes no parameters
 
@@ -67,12 +68,16 @@ class OrchestratorService:
     async def WatchGroup(self, request: pb.WatchGroupRequest, context: _Context) -> None:
         """The group now and after each change, until the caller leaves."""
         group_id = checked_name(request.group_id, "group_id")
+        clock = asyncio.get_running_loop().time
         with self._engine.watching(group_id) as changed:
             while True:
                 changed.clear()
-                await context.write(answers.group(self._engine.view(group_id)))
+                started = clock()
+                state = answers.group(self._engine.view(group_id))
+                pause_s = max(_WATCH_PAUSE_S, (clock() - started) / _WATCH_SHARE)
+                await context.write(state)
+                await asyncio.sleep(pause_s)
                 await changed.wait()
-                await asyncio.sleep(_WATCH_PAUSE_S)
 
     async def ForceRelease(self, request: pb.ForceReleaseRequest, context: _Context) -> pb.ForceReleaseResponse:
         """Takes leases away."""

@@ -1,0 +1,72 @@
+"""What the core is told of groups, and when."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from timeslice_api.errors import ConfigError
+from timeslice_orchestrator.core.events import GroupsChanged
+from timeslice_orchestrator.core.model import GroupSpec
+from timeslice_orchestrator.discovery import Discovery
+from timeslice_orchestrator.store import NodeRecord
+
+
+class Ear:
+    def __init__(self) -> None:
+        self.told: list[tuple[GroupSpec, ...]] = []
+        self.saved: list[NodeRecord] = []
+
+    def post(self, event: GroupsChanged) -> None:
+        self.told.append(event.groups)
+
+    def save(self, node: NodeRecord) -> None:
+        self.saved.append(node)
+
+
+GOOD = "groups: {a: {devices: {n1: [d1]}}}"
+NODE = NodeRecord("n1", ("d1",), (("default", ("d1",)),))
+
+
+def test_a_hello_that_says_nothing_new_tells_and_saves_nothing() -> None:
+    ear = Ear()
+    discovery = Discovery(ear)
+    discovery.node_said(NODE)
+    discovery.node_said(NODE)
+    assert ear.told == [(GroupSpec("default", (("d1", "n1"),)),)]
+    assert ear.saved == [NODE]
+
+
+def test_what_nodes_declared_before_a_restart_is_known_before_they_dial_in() -> None:
+    ear = Ear()
+    Discovery(ear, [NODE]).tell()
+    assert ear.told == [(GroupSpec("default", (("d1", "n1"),)),)]
+
+
+def test_a_bad_file_leaves_the_last_good_one_in_force_and_keeps_its_error_until_a_good_one_comes() -> None:
+    ear = Ear()
+    discovery = Discovery(ear)
+    discovery.file_said(GOOD, "groups.yaml")
+    with pytest.raises(ConfigError):
+        discovery.file_said("groups: [", "groups.yaml")
+    assert "line 1" in discovery.file_error
+    assert ear.told == [(GroupSpec("a", (("d1", "n1"),)),)]
+    discovery.file_said(GOOD, "groups.yaml")
+    assert discovery.file_error == ""
+
+
+def test_devices_that_a_node_brings_are_no_longer_those_of_the_node_that_had_them() -> None:
+    ear = Ear()
+    discovery = Discovery(ear, [NODE])
+    discovery.node_said(NodeRecord("renamed", ("d1",), (("default", ("d1",)),)))
+    assert ear.told[-1] == (GroupSpec("default", (("d1", "renamed"),)),)
+    assert ear.saved == [NodeRecord("n1", ()), NodeRecord("renamed", ("d1",), (("default", ("d1",)),))]
+
+
+def test_a_conflict_is_logged_once_and_not_at_every_hello(caplog: pytest.LogCaptureFixture) -> None:
+    discovery = Discovery(Ear())
+    discovery.file_said(GOOD, "groups.yaml")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            discovery.node_said(NODE)
+    assert caplog.messages == ["group default as declared by node n1 is not used: device d1 is in group a"]
