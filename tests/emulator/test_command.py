@@ -164,3 +164,26 @@ def test_the_benchmark_measures_every_step() -> None:
     } <= measured.keys()
     assert all(value > 0 for value in measured.values())
     json.dumps(measured)
+
+
+def readme_blocks(language: str) -> list[str]:
+    text = (HOME / "README.md").read_text()
+    return [block.split("```")[0] for block in text.split(f"```{language}\n")[1:]]
+
+
+def test_the_commands_of_the_readme_work() -> None:
+    (block,) = readme_blocks("sh")
+    for line in block.splitlines():
+        done = subprocess.run(["sh", "-ec", line], cwd=HOME, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_example_of_the_readme_works() -> None:
+    (block,) = readme_blocks("python")
+    done = subprocess.run([sys.executable, "-c", block], cwd=HOME, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"0\n"), done.stderr
+
+
+def test_the_fault_script_of_the_readme_is_valid(start_emulator: Callable[..., Emulator]) -> None:
+    (block,) = readme_blocks("json")
+    assert start_emulator(faults=json.loads(block), memory=16 * MIB).snapshot()["processes"] == []
