@@ -19,6 +19,8 @@ TINY = Effort(
     handoffs={1: 4, 8: 2},
     parked=200,
     parked_granted=60,
+    snapshot_bytes=16 << 20,
+    snapshots=1,
     cycles=20,
     warm_up_cycles=5,
     limit_s=30.0,
@@ -51,6 +53,13 @@ async def test_waiting_requests_are_granted_or_withdrawn_and_none_is_lost() -> N
 async def test_growth_over_cycles_is_measured_in_both_processes() -> None:
     (result,) = await run(scenario_of("cycles_growth_mb"), TINY, ["cycles_growth_mb"], None)
     assert "20 cycles after 5" in result.detail, result
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+async def test_snapshot_and_restore_go_through_the_node_and_leave_the_bytes_unchanged() -> None:
+    results = await run(scenario_of("park_vs_memcpy"), TINY, ["park_vs_memcpy", "restore_vs_memcpy"], None)
+    assert [(result.value > 0, result.sound) for result in results] == [(True, True)] * 2, results
 
 
 def test_only_a_grant_after_the_other_jobs_grant_is_a_hand_off() -> None:

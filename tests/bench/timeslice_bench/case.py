@@ -53,7 +53,7 @@ class Effort:
     parked: int = 5_000
     parked_granted: int = 5_000  # of them; the others are withdrawn
     snapshot_bytes: int = 1 << 30
-    snapshots: int = 5
+    snapshots: int = 7
     cycles: int = 10_000
     warm_up_cycles: int = 2_000
     limit_s: float = 240.0  # of one scenario
@@ -66,7 +66,7 @@ QUICK = Effort(
     throughput_s=5.0,
     parked_granted=500,
     snapshot_bytes=512 << 20,
-    snapshots=3,
+    snapshots=5,
     cycles=2_000,
     warm_up_cycles=1_000,
     limit_s=40.0,

@@ -1,68 +1,62 @@
-"""The yardstick of a snapshot: one memcpy of the same number of bytes into memory that is just as fresh.
+"""The yardstick of a snapshot: one memcpy, on one thread, of as many bytes into memory that is just as fresh.
 
-A park writes to anonymous memory that the process never had, so the kernel has to find and clear it meanwhile. A
-restore writes to device memory, which exists but is mapped anew; in the emulator it is a memfd. The yardsticks do the
-same, with huge pages asked for where the emulator asks for them.
+A park reads device memory and writes to anonymous memory that the process never had, so the kernel has to find and
+clear it meanwhile. A restore writes to device memory, which exists but is mapped anew. The yardstick's device memory is
+of the emulator's own making, and huge pages are asked for where the emulator asks for them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpu_emulator.arena import PAGE, Arena
 
-def into_fresh_memory(size: int) -> float:
-    """Seconds to copy `size` bytes out of shared memory in use into private memory that is touched for the first time."""
-    with _device(size) as device, _shared(device, size) as source:
-        _fill(source, size)
+_MADV_POPULATE_WRITE = 23
+
+
+class Yardstick:
+    """Times copies of `size` bytes, a multiple of the device's page."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._device = Arena("bench-device", size)
+        self._device.make_present([(0, size // PAGE)])
+        self._host = _private(size)
+        ctypes.memset(_address(self._host), 0x5A, size)
+
+    def park(self) -> float:
+        """Seconds to copy device memory in use into private memory that was never touched."""
+        with self._mapped() as source:
+            start = time.perf_counter()
+            with _private(self._size) as target:
+                ctypes.memmove(_address(target), source, self._size)
+                return time.perf_counter() - start
+
+    def restore(self) -> float:
+        """Seconds to copy private memory into device memory that is mapped for the copy."""
         start = time.perf_counter()
-        with _private(size) as target:
-            ctypes.memmove(_address(target), _address(source), size)
+        with self._mapped() as target:
+            ctypes.memmove(target, _address(self._host), self._size)
             return time.perf_counter() - start
 
-
-def into_memory_mapped_anew(size: int) -> float:
-    """Seconds to copy `size` bytes out of private memory into shared memory that exists and is mapped for the copy."""
-    with _device(size) as device, _private(size) as source:
-        _fill(source, size)
-        with _shared(device, size) as pages:
-            _fill(pages, size)
-        start = time.perf_counter()
-        with _shared(device, size) as target:
-            ctypes.memmove(_address(target), _address(source), size)
-            return time.perf_counter() - start
+    @contextmanager
+    def _mapped(self) -> Iterator[int]:
+        """The address of the device memory, at a multiple of its page, as huge pages need it."""
+        with mmap.mmap(self._device.fd, self._size) as mapping:
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+            mapping.madvise(_MADV_POPULATE_WRITE)
+            yield _address(mapping)
 
 
-@contextmanager
-def _device(size: int) -> Iterator[int]:
-    descriptor = os.memfd_create("bench-device")
-    try:
-        os.ftruncate(descriptor, size)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _shared(descriptor: int, size: int) -> Iterator[mmap.mmap]:
-    with mmap.mmap(descriptor, size) as mapping:
-        yield mapping
-
-
-@contextmanager
-def _private(size: int) -> Iterator[mmap.mmap]:
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
-        mapping.madvise(mmap.MADV_HUGEPAGE)
-        yield mapping
+def _private(size: int) -> mmap.mmap:
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
 
 
 def _address(mapping: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-
-
-def _fill(mapping: mmap.mmap, size: int) -> None:
-    ctypes.memset(_address(mapping), 0x5A, size)

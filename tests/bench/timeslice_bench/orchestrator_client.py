@@ -48,6 +48,11 @@ class Caller:
         request = pb.YieldRequest(lease_id=lease.lease_id, job_id=self.job_id)
         return (await self._stub.Yield(request, timeout=CALL_LIMIT_S)).waiting
 
+    async def renew(self, lease: Lease) -> None:
+        """Keeps the lease alive for another time to live."""
+        request = pb.KeepAliveRequest(job_id=self.job_id, lease_ids=[lease.lease_id])
+        await self._stub.KeepAlive(request, timeout=CALL_LIMIT_S)
+
     async def withdraw(self, request_id: str) -> bool:
         """Takes a request back; False when it had ended before."""
         request = pb.WithdrawRequest(request_id=request_id, job_id=self.job_id)
