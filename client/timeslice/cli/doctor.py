@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from timeslice.cli import serving
-from timeslice.cli.options import Subparsers, add_command
+from timeslice.cli import groups, serving
+from timeslice.cli.node import add_machine, config_of
+from timeslice.cli.options import NODE_SOCKET, Subparsers, add_command, add_state_dir, state_dir
+
+if TYPE_CHECKING:
+    from timeslice_driver.doctor import Check
 
 EXAMPLES = """\
-  timeslice doctor           in the environment of the job, on the machine with the GPUs
-  timeslice doctor --json
+  timeslice doctor           on the machine with the GPUs, in the environment of a job
+  timeslice doctor --json    a list of {"name", "verdict": "ok" | "warn" | "fail", "found", "mend"}
 """
+_MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 
 def add(commands: Subparsers) -> None:
@@ -18,14 +28,43 @@ def add(commands: Subparsers) -> None:
     parser = add_command(
         commands, "doctor", summary="check this machine and environment for what would break a park", examples=EXAMPLES
     )
-    parser.add_argument("--json", action="store_true", help="a list of findings")
+    parser.add_argument("--json", action="store_true", help="a list of checks")
+    groups.add_groups(parser, file_text="as for `timeslice node`")
+    add_machine(parser)
+    add_state_dir(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the findings; 1 when one of them must be mended."""
+    """Prints the checks; 1 when one of them says that nothing can be parked."""
+    directory = state_dir(arguments)
+    config = config_of(
+        arguments,
+        directory=directory / "node",
+        socket_path=directory / NODE_SOCKET,
+        orchestrator="",
+        default_group="default",
+    )
     try:
-        from timeslice_driver import doctor
+        from timeslice_driver.doctor import examine
     except ModuleNotFoundError as error:
         raise serving.missing("node", error) from error
-    return int(doctor.main(as_json=arguments.json))
+    checks = asyncio.run(examine(config, os.environ))
+    print(_as_json(checks) if arguments.json else _as_text(checks))
+    return int(any(check.verdict == "fail" for check in checks))
+
+
+def _as_json(checks: Iterable[Check]) -> str:
+    return json.dumps(
+        [{"name": check.name, "verdict": check.verdict, "found": check.found, "mend": check.mend} for check in checks],
+        indent=2,
+    )
+
+
+def _as_text(checks: Iterable[Check]) -> str:
+    lines = []
+    for check in checks:
+        lines.append(f"{_MARKS[check.verdict]}  {check.name}: {check.found}")
+        if check.mend:
+            lines.append(f"      {check.mend}")
+    return "\n".join(lines)

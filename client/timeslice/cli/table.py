@@ -99,7 +99,8 @@ def _row(group: orchestrator_pb2.Group, age_s: float) -> tuple[str, ...]:
 
 def _notes(group: orchestrator_pb2.Group) -> list[str]:
     notes = ["  draining: no further grants"] if group.draining else []
-    if group.blocked_reason:
+    held = {f"held by {holder.job_id}" for holder in group.holders}  # the line above says that already
+    if group.blocked_reason and group.blocked_reason not in held:
         notes.append(f"  not served: {group.blocked_reason}")
     silent = sorted({device.node for device in group.devices if not device.connected})
     if silent:
