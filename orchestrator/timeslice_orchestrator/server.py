@@ -56,6 +56,7 @@ class Orchestrator:
         self._config = config
         self._listeners = [Listener(address) for address in config.listen]
         self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}")
+        self._watch = FileWatch(config.groups_file) if config.groups_file is not None else None
         self._watching: asyncio.Task[None] | None = None
         self._running = False
 
@@ -96,8 +97,8 @@ class Orchestrator:
             self._close()
             raise
         self._running = True
-        if self._config.groups_file is not None:
-            self._watching = asyncio.create_task(self._watch(self._config.groups_file))
+        if self._watch is not None:
+            self._watching = asyncio.create_task(self._reread(self._watch))
         _log.info("orchestrator started epoch=%d addresses=%s", self.epoch, ",".join(self.addresses))
 
     async def stop(self) -> None:
@@ -137,8 +138,9 @@ class Orchestrator:
         self._links = Links(self._store)
         self._engine = Engine(core, self._store, self._links.send)
         self._discovery = Discovery(self._engine, nodes)
-        if self._config.groups_file is not None:
-            self._discovery.file_said(_text(self._config.groups_file), str(self._config.groups_file))
+        if self._watch is not None:
+            self._watch.open()
+            self._read(self._watch.path)
         self._discovery.tell()
 
     async def _listen(self) -> None:
@@ -155,25 +157,22 @@ class Orchestrator:
             listener.bind(self._server)
         await self._server.start()
 
-    async def _watch(self, path: Path) -> None:
-        async with FileWatch(path) as watch:
-            while True:
-                await watch.changed()
-                try:
-                    self._discovery.file_said(_text(path), str(path))
-                    _log.info("groups file %s is in force", path)
-                except ConfigError as error:
-                    _log.error("%s; the last good one stays in force", error)
+    async def _reread(self, watch: FileWatch) -> None:
+        while True:
+            await watch.changed()
+            try:
+                self._read(watch.path)
+            except ConfigError as error:
+                _log.error("%s; the last good one stays in force", error)
+
+    def _read(self, path: Path) -> None:
+        self._discovery.file_said(path)
+        _log.info("groups file %s is in force", path)
 
     def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         for listener in self._listeners:
             listener.release()
         self._store.close()
         self._lock.release()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read groups file {path}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from timeslice_api.errors import ConfigError
@@ -24,6 +25,12 @@ class Ear:
         self.saved.append(node)
 
 
+def written(folder: Path, text: str) -> Path:
+    path = folder / "groups.yaml"
+    path.write_text(text)
+    return path
+
+
 GOOD = "groups: {a: {devices: {n1: [d1]}}}"
 NODE = NodeRecord("n1", ("d1",), (("default", ("d1",)),))
 
@@ -43,15 +50,17 @@ def test_what_nodes_declared_before_a_restart_is_known_before_they_dial_in() -> 
     assert ear.told == [(GroupSpec("default", (("d1", "n1"),)),)]
 
 
-def test_a_bad_file_leaves_the_last_good_one_in_force_and_keeps_its_error_until_a_good_one_comes() -> None:
+def test_a_bad_file_leaves_the_last_good_one_in_force_and_keeps_its_error_until_a_good_one_comes(
+    tmp_path: Path,
+) -> None:
     ear = Ear()
     discovery = Discovery(ear)
-    discovery.file_said(GOOD, "groups.yaml")
+    discovery.file_said(written(tmp_path, GOOD))
     with pytest.raises(ConfigError):
-        discovery.file_said("groups: [", "groups.yaml")
+        discovery.file_said(written(tmp_path, "groups: ["))
     assert "line 1" in discovery.file_error
     assert ear.told == [(GroupSpec("a", (("d1", "n1"),)),)]
-    discovery.file_said(GOOD, "groups.yaml")
+    discovery.file_said(written(tmp_path, GOOD))
     assert discovery.file_error == ""
 
 
@@ -63,9 +72,9 @@ def test_devices_that_a_node_brings_are_no_longer_those_of_the_node_that_had_the
     assert ear.saved == [NodeRecord("n1", ()), NodeRecord("renamed", ("d1",), (("default", ("d1",)),))]
 
 
-def test_a_conflict_is_logged_once_and_not_at_every_hello(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_conflict_is_logged_once_and_not_at_every_hello(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     discovery = Discovery(Ear())
-    discovery.file_said(GOOD, "groups.yaml")
+    discovery.file_said(written(tmp_path, GOOD))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             discovery.node_said(NODE)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from timeslice_orchestrator.discovery import file_watch
 from timeslice_orchestrator.discovery.file_watch import FileWatch
+
+
+@asynccontextmanager
+async def watching(path: Path) -> AsyncIterator[FileWatch]:
+    watch = FileWatch(path)
+    watch.open()
+    yield watch
+    watch.close()
 
 
 def rewrite(path: Path) -> None:
@@ -48,7 +57,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("change", [replace, remove, swing_link])
 async def test_a_change_wakes_the_watcher(path: Path, change: Callable[[Path], None]) -> None:
-    async with FileWatch(path) as watch, asyncio.timeout(2):
+    async with watching(path) as watch, asyncio.timeout(2):
         change(path)
         await watch.changed()
 
@@ -56,13 +65,13 @@ async def test_a_change_wakes_the_watcher(path: Path, change: Callable[[Path], N
 async def test_writing_a_file_in_place_wakes_the_watcher(tmp_path: Path) -> None:
     path = tmp_path / "groups.yaml"
     path.write_text("a text")
-    async with FileWatch(path) as watch, asyncio.timeout(2):
+    async with watching(path) as watch, asyncio.timeout(2):
         rewrite(path)
         await watch.changed()
 
 
 async def test_a_file_that_comes_back_wakes_the_watcher_again(path: Path) -> None:
-    async with FileWatch(path) as watch, asyncio.timeout(2):
+    async with watching(path) as watch, asyncio.timeout(2):
         remove(path)
         await watch.changed()
         replace(path)
@@ -70,7 +79,7 @@ async def test_a_file_that_comes_back_wakes_the_watcher_again(path: Path) -> Non
 
 
 async def test_other_files_in_the_folder_wake_nobody(path: Path) -> None:
-    async with FileWatch(path) as watch:
+    async with watching(path) as watch:
         (path.parent / "other").write_text("x")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(watch.changed(), 0.2)
@@ -82,13 +91,13 @@ async def test_without_inotify_the_file_is_looked_at_now_and_then(path: Path, mo
 
     monkeypatch.setattr(file_watch, "_inotify", refused)
     monkeypatch.setattr(file_watch, "_POLL_S", 0.05)
-    async with FileWatch(path) as watch, asyncio.timeout(2):
+    async with watching(path) as watch, asyncio.timeout(2):
         replace(path)
         await watch.changed()
 
 
 async def test_a_watch_on_a_folder_that_is_missing_falls_back_to_looking(tmp_path: Path) -> None:
-    async with FileWatch(tmp_path / "missing" / "groups.yaml") as watch:
+    async with watching(tmp_path / "missing" / "groups.yaml") as watch:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(watch.changed(), 0.1)
 
@@ -96,6 +105,6 @@ async def test_a_watch_on_a_folder_that_is_missing_falls_back_to_looking(tmp_pat
 async def test_a_closed_watch_leaves_no_descriptor_behind(path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - /proc has no other face
     for _ in range(5):
-        async with FileWatch(path):
+        async with watching(path):
             pass
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc.aio
 from timeslice_api import status
@@ -18,6 +18,8 @@ from timeslice_orchestrator.server import Orchestrator
 
 if TYPE_CHECKING:
     from timeslice_api.v1alpha1.orchestrator_pb2_grpc import OrchestratorAsyncStub
+
+_T = TypeVar("_T")
 
 # Peers of a socket reconnect at once rather than after gRPC's second of backoff.
 CHANNEL_OPTIONS = (
@@ -82,7 +84,7 @@ class Running:
         """A group as people see it."""
         return await self.call(self.stub.GetGroup(pb.GetGroupRequest(group_id=group)))
 
-    async def call(self, call: Any) -> Any:
+    async def call(self, call: Awaitable[_T]) -> _T:
         """The answer of a call, which must come in 10 s.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A node for tests: says hello, obeys commands on parts that exist only in its head, and can be told to be difficult."""
+"""A node for tests: says hello, and obeys commands, or not, on parts that exist only in its head."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self, cast
 
-import grpc
 import grpc.aio
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import agent_link_pb2_grpc, types_pb2
@@ -150,7 +149,8 @@ class ScriptedNode:
             if self._reading:
                 await self._reading
             code, details = await self._call.code(), await self._call.details()
-        raise grpc.aio.AioRpcError(code, await self._call.initial_metadata(), await self._call.trailing_metadata(), details)
+            first, last = await self._call.initial_metadata(), await self._call.trailing_metadata()
+        raise grpc.aio.AioRpcError(code, first, last, details)
 
     async def _read(self) -> None:
         assert self._call

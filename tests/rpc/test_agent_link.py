@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -151,7 +152,8 @@ async def test_a_node_that_refuses_a_stale_epoch_is_made_to_dial_in_again_and_th
 
 async def test_a_stream_without_a_hello_is_ended(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_link, "_HELLO_TIMEOUT_S", 0.1)
-    call = running.channel.stream_stream("/timeslice.v1alpha1.AgentLink/Connect")()
+    connect: Any = running.channel.stream_stream("/timeslice.v1alpha1.AgentLink/Connect")
+    call = connect()
     async with asyncio.timeout(5):
         assert "no hello came within 0.1 s" in await call.details()
         assert await call.code() is grpc.StatusCode.UNAVAILABLE
@@ -272,7 +274,8 @@ async def test_a_stream_that_starts_with_something_else_is_refused(running: Runn
 
 
 async def test_bytes_that_are_no_message_end_the_stream_as_the_nodes_fault(running: Running) -> None:
-    call = running.channel.stream_stream("/timeslice.v1alpha1.AgentLink/Connect")()
+    connect: Any = running.channel.stream_stream("/timeslice.v1alpha1.AgentLink/Connect")
+    call = connect()
     await call.write(b"\xff\xff\xff")
     async with asyncio.timeout(5):
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT

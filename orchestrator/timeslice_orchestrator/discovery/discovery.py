@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Protocol
 
 from timeslice_api.errors import ConfigError
@@ -53,14 +54,14 @@ class Discovery:
             self._keep(node)
         self.tell()
 
-    def file_said(self, text: str, name: str) -> None:
-        """Takes the text of the groups file.
+    def file_said(self, path: Path) -> None:
+        """Reads the groups file.
 
         Raises:
-            ConfigError: nothing was changed; the message is kept as `file_error` until a good text comes.
+            ConfigError: nothing was changed; the message is kept as `file_error` until the file is good again.
         """
         try:
-            self._file = parsed(text, name)
+            self._file = parsed(_text(path), str(path))
         except ConfigError as error:
             self.file_error = error.message
             raise
@@ -81,6 +82,13 @@ class Discovery:
     def _keep(self, node: NodeRecord) -> None:
         self._nodes[node.node] = node
         self._listener.save(node)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read groups file {path}: {error}") from error
 
 
 def _without(node: NodeRecord, devices: set[str]) -> NodeRecord:

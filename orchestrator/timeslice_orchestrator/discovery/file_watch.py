@@ -23,24 +23,26 @@ _SETTLE_S = 0.05  # editors and config maps make several changes in a row
 
 
 class FileWatch:
-    """A watch on one file, for use as `async with FileWatch(path) as watch: await watch.changed()`."""
+    """A watch on one file, from `open` to `close`; every change after `open` is told, so read the file after it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._event = asyncio.Event()
         self._fd = -1
         self._stamp = self._stamp_now()
 
-    async def __aenter__(self) -> FileWatch:
+    def open(self) -> None:
+        """Begins to watch."""
+        self._stamp = self._stamp_now()
         try:
-            self._fd = _inotify(self._path.parent)
+            self._fd = _inotify(self.path.parent)
         except OSError as error:
-            _log.warning("no inotify for %s (%s): looking every %g s", self._path.parent, error, _POLL_S)
+            _log.warning("no inotify for %s (%s): looking every %g s", self.path.parent, error, _POLL_S)
         else:
             asyncio.get_running_loop().add_reader(self._fd, self._drain)
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Ends the watch. Safe to repeat."""
         if self._fd >= 0:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
@@ -72,7 +74,7 @@ class FileWatch:
 
     def _stamp_now(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.stat()
+            found = self.path.stat()
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size

@@ -67,7 +67,9 @@ def renewed(request: pb.KeepAliveRequest) -> LeasesRenewed:
 
 def withdrawn(request: pb.WithdrawRequest) -> Withdrawn:
     """The event of a Withdraw. Raises InvalidRequest."""
-    return Withdrawn(_checked_id(request.request_id, "request_id", _MAX_REQUEST_ID), checked_name(request.job_id, "job_id"))
+    return Withdrawn(
+        _checked_id(request.request_id, "request_id", _MAX_REQUEST_ID), checked_name(request.job_id, "job_id")
+    )
 
 
 def force_released(request: pb.ForceReleaseRequest) -> ForceReleased:
