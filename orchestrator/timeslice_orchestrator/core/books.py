@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from timeslice_api.errors import TimesliceError
+
 from timeslice_orchestrator.core.model import (
     CounterRecord,
     DeviceId,
@@ -87,6 +88,7 @@ class Device:
     node: Node | None = None
     group_id: GroupId = ""
     queue: list[Request] = field(default_factory=list)
+    jobs: dict[JobId, int] = field(default_factory=dict)  # how many in the queue are whose
     parts: dict[tuple[MemberKey, NodeName], Part] = field(default_factory=dict)
     holder: JobId = ""
     holds: int = 0
@@ -200,6 +202,7 @@ class Books:
         self.members: dict[MemberKey, Member] = {}
         self.jobs: dict[JobId, Job] = {}
         self.requests: dict[RequestId, Request] = {}
+        self.entangled: dict[JobId, None] = {}  # jobs that hold and wait; without one there is no deadlock
         self.waiting = 0
         self.ended: OrderedDict[RequestId, Ended] = OrderedDict()
         self.commands: dict[int, tuple[Handoff, NodeName]] = {}
@@ -244,6 +247,16 @@ class Books:
         if found is None:
             found = self.jobs[job_id] = Job()
         return found
+
+    def job_changed(self, job_id: JobId) -> None:
+        """Keeps the books on a job whose requests or leases have changed."""
+        job = self.jobs[job_id]
+        if job.waiting and job.held:
+            self.entangled[job_id] = None
+        else:
+            self.entangled.pop(job_id, None)
+        if not job.waiting and not job.held:
+            del self.jobs[job_id]
 
     def next_token(self) -> int:
         """A token above all others, saved with this step."""

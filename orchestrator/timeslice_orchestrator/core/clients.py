@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from timeslice_api.errors import InvalidRequest, LeaseLost, NotHolder, QueueFull, RequestEnded
+
 from timeslice_orchestrator.core import cycles, groups, leases, members, queue, serving
 from timeslice_orchestrator.core.books import NEVER, Books, Ended, Request
 from timeslice_orchestrator.core.effects import LeasesChecked, WithdrawAccepted, YieldAccepted
@@ -26,7 +27,7 @@ def acquire(books: Books, event: AcquireRequested) -> None:
     if request := books.requests.get(event.request_id):
         _ask_again(books, request, event)
     elif ended := books.ended.get(event.request_id):
-        raise ended.error or RequestEnded(f"request {event.request_id!r} was {ended.how.value}", job_id=event.job_id)
+        raise ended.error or RequestEnded(f"request {event.request_id!r} has ended: {ended.how.value}")
     else:
         _arrive(books, event)
 

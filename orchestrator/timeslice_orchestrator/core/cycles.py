@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from timeslice_api.errors import WouldDeadlock
+
+from timeslice_orchestrator.core import queue
 from timeslice_orchestrator.core.books import Books, Device, Request
-from timeslice_orchestrator.core.queue import ticket_of
+from timeslice_orchestrator.core.model import JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,40 +27,60 @@ class _Edge:
     held: bool
 
 
+class _Search:
+    """A walk along the edges from a request; each queue and each holder is looked at about once."""
+
+    def __init__(self, books: Books, start: Request) -> None:
+        self._books = books
+        self._start = start
+        self._holders: set[JobId] = set()
+        self._looked: dict[Device, tuple[int, JobId, int]] = {}
+
+    def edges(self, waiter: Request) -> Iterator[_Edge]:
+        """What a request waits for, less what was found from another."""
+        job_id = waiter.record.job_id
+        for device in waiter.wants:
+            if device.holder == job_id:
+                continue
+            if device.holder and device.holder not in self._holders:
+                yield from self._held(waiter, device)
+            yield from self._before(waiter, device)
+
+    def _held(self, waiter: Request, device: Device) -> Iterator[_Edge]:
+        self._holders.add(device.holder)
+        if device.holder == self._start.record.job_id:  # which may not be in the queue yet
+            yield _Edge(waiter, self._start, device, held=True)
+        for other in self._books.jobs[device.holder].waiting.values():
+            yield _Edge(waiter, other, device, held=True)
+
+    def _before(self, waiter: Request, device: Device) -> Iterator[_Edge]:
+        """Below `seen` all were found; up to `end` all but those of `job_id`, whose request looked then."""
+        seen, job_id, end = self._looked.get(device, (0, "", 0))
+        mine, place = waiter.record.job_id, queue.place(device, queue.ticket_of(waiter))
+        for other in device.queue[seen:place]:
+            if other.record.job_id != mine:
+                yield _Edge(waiter, other, device, held=False)
+        if mine != job_id:
+            seen = max(seen, min(end, place))
+        self._looked[device] = (seen, mine, place) if place > end else (seen, job_id, end)
+
+
 def closed_by(books: Books, request: Request) -> WouldDeadlock | None:
     """The error that names the circle which a request closes, whether or not it is in the queue yet."""
-    edges: dict[Request, _Edge] = {}
-    todo = deque([request])
+    waits = request.record.request_id in books.requests
+    if not (
+        books.entangled if waits else request.record.job_id in books.jobs and books.jobs[request.record.job_id].held
+    ):
+        return None
+    search, edges, todo = _Search(books, request), dict[Request, _Edge](), deque([request])
     while todo:
-        waiter = todo.popleft()
-        for edge in _edges(books, waiter, request):
+        for edge in search.edges(todo.popleft()):
             if edge.other is request:
                 return _error(_circle(edges, edge, request))
             if edge.other not in edges:
                 edges[edge.other] = edge
                 todo.append(edge.other)
     return None
-
-
-def _edges(books: Books, waiter: Request, start: Request) -> Iterator[_Edge]:
-    job_id = waiter.record.job_id
-    for device in waiter.wants:
-        if device.holder == job_id:
-            continue
-        if device.holder:
-            if device.holder == start.record.job_id:
-                yield _Edge(waiter, start, device, held=True)
-            for other in books.jobs[device.holder].waiting.values():
-                yield _Edge(waiter, other, device, held=True)
-        yield from _before(waiter, device)
-
-
-def _before(waiter: Request, device: Device) -> Iterator[_Edge]:
-    for other in device.queue:
-        if ticket_of(other) >= ticket_of(waiter):
-            return
-        if other.record.job_id != waiter.record.job_id:
-            yield _Edge(waiter, other, device, held=False)
 
 
 def _circle(edges: dict[Request, _Edge], last: _Edge, start: Request) -> list[_Edge]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from timeslice_api.errors import TimesliceError
+
 from timeslice_orchestrator.core.model import (
     GroupId,
     JobId,

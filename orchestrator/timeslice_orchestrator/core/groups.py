@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from timeslice_api.errors import GroupNotFound, JobNotAdmitted
+
 from timeslice_orchestrator.core import members, queue
 from timeslice_orchestrator.core.books import Books, Group
 from timeslice_orchestrator.core.model import DrainRecord, GroupId, GroupSpec, JobId

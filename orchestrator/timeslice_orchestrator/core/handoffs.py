@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from timeslice_api.errors import OperationFailed
+
 from timeslice_orchestrator.core import handoff as steps
 from timeslice_orchestrator.core import members, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Handoff, Member, Node, Part, Request, Sent
@@ -61,9 +62,8 @@ def answered(books: Books, node: Node, event: CommandDone) -> None:
     if handoff and name == node.name:
         del books.commands[event.command_id]
         for key, target in handoff.pending.pop(name).targets:
-            report = reports.pop(key, None)
-            if report or not event.refused:
-                _take_answer(books, handoff, (node, key), report)
+            if not event.refused:
+                _take_answer(books, handoff, (node, key), reports.pop(key, None))
             if (part := node.parts.get(key)) and steps.missed(handoff, part, target):
                 _fail(handoff, part, _refusal(event) or steps.fault_of(part, target))
     for report in reports.values():
@@ -111,7 +111,7 @@ def _take_answer(books: Books, handoff: Handoff, at: tuple[Node, MemberKey], rep
             members.gone(books, part)
         return
     was = part.state if part else PartState.EMPTY
-    members.observe(books, node, report, locked=role is Role.LEAVING)
+    members.observe(books, node, report, locked=role is Role.LEAVING and not report.fault)
     _add_time(handoff, node, report)
     if PartState.PARKED in (was, report.state) and not RESIDENT.isdisjoint((was, report.state)):
         handoff.moved.append((key.group_id, role, report.bytes_))
@@ -138,7 +138,8 @@ def _fail(handoff: Handoff, part: Part, fault: Fault) -> None:
     # What comes often fails only because what leaves did not, so the latter is the cause to tell.
     if not handoff.fault or (role is Role.LEAVING and handoff.culprit and handoff.roles[handoff.culprit] is not role):
         handoff.fault, handoff.culprit = fault, key
-        handoff.refuses = role is Role.COMING and part.state is PartState.PARKED and not fault.retryable
+        hopeless = part.state is PartState.FAILED or (part.state is PartState.PARKED and not fault.retryable)
+        handoff.refuses = role is Role.COMING and hopeless
 
 
 def _finish(books: Books, handoff: Handoff) -> None:

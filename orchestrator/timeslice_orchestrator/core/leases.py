@@ -65,6 +65,7 @@ def hold(books: Books, request: Request, devices: Iterable[Device]) -> None:
     record = request.record
     books.requests[record.request_id] = request
     books.job(record.job_id).held[record.request_id] = request
+    books.job_changed(record.job_id)
     for device in devices:
         if not device.holds:
             device.holder, device.held_since = record.job_id, books.now
@@ -116,6 +117,7 @@ def end(books: Books, request: Request, how: End) -> None:
         books.out.touch(group.group_id)
     books.out.drop(LeaseRecord(request.lease))
     del books.jobs[request.record.job_id].held[request.record.request_id]
+    books.job_changed(request.record.job_id)
     queue.forget(books, request, Ended(request.record.job_id, how))
 
 

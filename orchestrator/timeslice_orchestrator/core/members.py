@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from timeslice_api.errors import JobQuarantined
+
 from timeslice_orchestrator.core import cycles, leases, queue
 from timeslice_orchestrator.core.books import Books, Device, Member, Node, Part, Request
 from timeslice_orchestrator.core.model import MemberKey, PartReport, PartState, QuarantineRecord

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from timeslice_api.errors import TimesliceError
+
 from timeslice_orchestrator.core.books import Books, Device, Ended, Group, Request
 from timeslice_orchestrator.core.effects import Refused
 from timeslice_orchestrator.core.model import GroupId, JobId, MemberKey
@@ -29,27 +30,33 @@ def wanted(books: Books, job_id: JobId, group_ids: Iterable[GroupId]) -> tuple[D
 
 def enter(books: Books, request: Request) -> None:
     """Puts a request into the queues of its devices."""
-    ticket = ticket_of(request)
+    ticket, job_id = ticket_of(request), request.record.job_id
     for device in request.wants:
         device.queue.insert(place(device, ticket), request)
+        device.jobs[job_id] = device.jobs.get(job_id, 0) + 1
     for group in groups_of(books, request):
         group.waiting[ticket] = request
         books.out.touch(group.group_id)
-    books.job(request.record.job_id).waiting[ticket] = request
+    books.job(job_id).waiting[ticket] = request
+    books.job_changed(job_id)
     books.requests[request.record.request_id] = request
     books.waiting += 1
 
 
 def leave(books: Books, request: Request) -> None:
     """Takes a request out of the queues; those behind it may be served now."""
-    ticket = ticket_of(request)
+    ticket, job_id = ticket_of(request), request.record.job_id
     for device in request.wants:
         del device.queue[place(device, ticket)]
+        device.jobs[job_id] -= 1
+        if not device.jobs[job_id]:
+            del device.jobs[job_id]
         books.dirty[device] = None
     for group in groups_of(books, request):
         del group.waiting[ticket]
         books.out.touch(group.group_id)
-    del books.jobs[request.record.job_id].waiting[ticket]
+    del books.jobs[job_id].waiting[ticket]
+    books.job_changed(job_id)
     books.waiting -= 1
 
 
@@ -79,9 +86,6 @@ def forget(books: Books, request: Request, ended: Ended) -> None:
     """Removes an ended request from the live ones and remembers how it ended."""
     del books.requests[request.record.request_id]
     books.remember(request.record.request_id, ended)
-    job = books.jobs[request.record.job_id]
-    if not job.waiting and not job.held:
-        del books.jobs[request.record.job_id]
 
 
 def groups_of(books: Books, request: Request) -> Iterator[Group]:
@@ -105,6 +109,8 @@ def position(request: Request) -> int:
 
 def before(device: Device, request: Request) -> Request | None:
     """The first earlier request of another job on a device."""
+    if len(device.jobs) == (request.record.job_id in device.jobs):
+        return None
     for other in device.queue:
         if ticket_of(other) >= ticket_of(request):
             return None
@@ -133,4 +139,4 @@ def others(devices: Iterable[Device], job_id: JobId) -> int:
 
 def is_wanted(devices: Iterable[Device], job_id: JobId) -> bool:
     """Whether another job waits for any of the devices."""
-    return any(r.record.job_id != job_id for device in devices for r in device.queue)
+    return any(len(device.jobs) > (job_id in device.jobs) for device in devices)
