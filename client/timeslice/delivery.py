@@ -50,14 +50,19 @@ class Delivery:
                 self._thread = threading.Thread(target=self._run, name="timeslice-delivery", daemon=True)
                 self._thread.start()
 
+    def stop(self) -> None:
+        """Starts no further thread: at the end of a process that is an error. What is added is left to `flush`."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
     def flush(self, until: float) -> bool:
         """Delivers what is left in the calling thread, until that time (monotonic seconds); False when some is left.
 
         For the end of a process, when threads can no longer be relied on.
         """
+        self.stop()
         with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
             parcels = list(self._pending)
             self._pending.clear()
         undelivered = [parcel for parcel in parcels if not _delivered(parcel, until - time.monotonic())]

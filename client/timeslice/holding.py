@@ -196,6 +196,7 @@ class Holdings:
         kept = aside[0][0]
         with self._lock:
             _renew(kept, grant)
+            kept.began = time.monotonic()
             for _, sharers in aside:
                 for sharer in sharers:
                     sharer.attach(kept)

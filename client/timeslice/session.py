@@ -185,6 +185,7 @@ class Session:
             return True
         self.closed = True
         self._keepalive.stop()
+        self.delivery.stop()
         for acquisition in list(self._regaining.values()):
             self.withdraw_later(acquisition)
         for holding in self.holdings.clear():

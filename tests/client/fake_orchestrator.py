@@ -65,6 +65,8 @@ class Service(orchestrator_pb2_grpc.OrchestratorServicer):
 
     async def Acquire(self, request: pb.AcquireRequest, context: Any) -> pb.AcquireResponse:
         await self._enter("Acquire", request, context)
+        if request.group_id in self.fake.refused:
+            await self._raise(self.fake.refused[request.group_id], context)
         if request.request_id in self.state.ended:
             await self._raise(RequestEnded("that request has ended"), context)
         found = self._find(request)
@@ -190,6 +192,7 @@ class FakeOrchestrator:
     Attributes:
         calls: (method, request) of every call, in order.
         faults: per method, what the next calls meet: an error, a status code, or a coroutine function to run first.
+        refused: groups that nobody gets.
         lose_replies: so many grants are made and their replies lost.
     """
 
@@ -199,6 +202,7 @@ class FakeOrchestrator:
         self.state = State()
         self.calls: list[tuple[str, Any]] = []
         self.faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
+        self.refused: dict[str, TimesliceError] = {}
         self.lose_replies = 0
         self.groups = {"g"}
         self.stopping = False

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_orchestrator import FakeOrchestrator
-from timeslice import AsyncOrchestratorClient, LeaseLost, NotHolder, OrchestratorClient
+from timeslice import AsyncOrchestratorClient, GroupNotFound, LeaseLost, NotHolder, OrchestratorClient
 
 
 def test_a_function_runs_with_the_group_held(client: OrchestratorClient, fake: FakeOrchestrator) -> None:
@@ -210,6 +210,36 @@ def test_idle_lends_the_group_out_and_takes_it_back(
         assert fake.holders == ["job-a"]
         assert (lease.held, lease.token) == (True, 3)
     assert fake.holders == []
+
+
+def test_a_failure_to_take_the_group_back_does_not_hide_the_blocks_error(
+    client: OrchestratorClient, fake: FakeOrchestrator
+) -> None:
+    @client.on_accelerators
+    def phase() -> None:
+        with client.idle():
+            fake.refused["g"] = GroupNotFound("the group is gone")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        phase()
+    assert "the group is gone" in caught.value.__notes__[0]
+    assert fake.holders == []
+
+
+def test_an_interrupted_idle_block_does_not_wait_for_the_group_again(
+    client: OrchestratorClient, other: OrchestratorClient, fake: FakeOrchestrator
+) -> None:
+    @client.on_accelerators
+    def phase() -> None:
+        with client.idle():
+            other.acquire("g")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        phase()
+    assert fake.holders == ["job-b"]
+    assert fake.waiters == []
 
 
 def test_idle_outside_a_region_does_nothing(client: OrchestratorClient, fake: FakeOrchestrator) -> None:

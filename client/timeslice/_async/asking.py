@@ -87,8 +87,7 @@ async def end_after(session: Session, sharer: Sharer, error: BaseException | Non
     try:
         await end(session, sharer)
     except TimesliceError as failure:
-        log.warning("after %s: %s", type(error).__name__, failure)
-        error.add_note(f"timeslice: the group was not given back in order: {failure}")
+        _note(error, f"the group was not given back in order: {failure}")
 
 
 async def resume(session: Session, aside: list[tuple[Holding, list[Sharer]]], timeout: float | None) -> None:
@@ -109,6 +108,22 @@ async def resume(session: Session, aside: list[tuple[Holding, list[Sharer]]], ti
         raise
 
 
+async def resume_after(
+    session: Session,
+    aside: list[tuple[Holding, list[Sharer]]],
+    timeout: float | None,
+    *,
+    error: BaseException | None,
+) -> None:
+    """Acquires again after a block; a failure to do so never hides the error that ended the block."""
+    try:
+        await resume(session, aside, timeout)
+    except TimesliceError as failure:
+        if error is None:
+            raise
+        _note(error, f"the group was not acquired again: {failure}")
+
+
 async def regain(session: Session, holding: Holding, acquisition: Acquisition) -> None:
     """Gets a lost lease again, as long as somebody shares the holding."""
     try:
@@ -119,6 +134,11 @@ async def regain(session: Session, holding: Holding, acquisition: Acquisition) -
                 return
     except (TimesliceError, ValueError) as error:  # ValueError: the channel was closed meanwhile
         log.warning("%s cannot be held again: %s", " and ".join(holding.grant.group_ids), error)
+
+
+def _note(error: BaseException, text: str) -> None:
+    log.warning("after %s: %s", type(error).__name__, text)
+    error.add_note(f"timeslice: {text}")
 
 
 async def _granted(acquisition: Acquisition) -> Grant:

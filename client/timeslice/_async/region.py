@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from timeslice._async.asking import give_back, resume
+from timeslice._async.asking import give_back, resume_after
 from timeslice._async.lease import AsyncLease, acquire
 from timeslice.holding import Holding, Sharer, current_owner
 from timeslice.session import Session
@@ -35,7 +35,8 @@ class AsyncRegion:
 class AsyncIdle:
     """The inverse of a region: gives the groups back while it is entered, and acquires them again at its end.
 
-    Groups that other threads or tasks of this client hold as well stay as they are.
+    Groups that other threads or tasks of this client hold as well stay as they are. When the block is interrupted (Ctrl-C,
+    cancellation, the end of the process) they are not acquired again.
     """
 
     def __init__(self, session: Session, group_ids: tuple[str, ...] | None, timeout: float | None = None) -> None:
@@ -53,5 +54,5 @@ class AsyncIdle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         aside = self._aside.pop()
-        if aside:
-            await resume(self._session, aside, self._timeout)
+        if aside and (error is None or isinstance(error, Exception)):
+            await resume_after(self._session, aside, self._timeout, error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from timeslice._sync.asking import give_back, resume
+from timeslice._sync.asking import give_back, resume_after
 from timeslice._sync.lease import Lease, acquire
 from timeslice.holding import Holding, Sharer, current_owner
 from timeslice.session import Session
@@ -36,7 +36,8 @@ class Region:
 class Idle:
     """The inverse of a region: gives the groups back while it is entered, and acquires them again at its end.
 
-    Groups that other threads or tasks of this client hold as well stay as they are.
+    Groups that other threads or tasks of this client hold as well stay as they are. When the block is interrupted (Ctrl-C,
+    cancellation, the end of the process) they are not acquired again.
     """
 
     def __init__(self, session: Session, group_ids: tuple[str, ...] | None, timeout: float | None = None) -> None:
@@ -54,5 +55,5 @@ class Idle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         aside = self._aside.pop()
-        if aside:
-            resume(self._session, aside, self._timeout)
+        if aside and (error is None or isinstance(error, Exception)):
+            resume_after(self._session, aside, self._timeout, error=error)
