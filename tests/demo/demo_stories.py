@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from comparison.claims import Outcome
-from comparison.jobs import JobSpec
 from comparison.measures import Event, Handoff, JobRecord, RunRecord
+from comparison.plan import JobSpec
 from comparison.report import Counted, Setting
 
 JOBS = (JobSpec("job-a", "gcd", 23), JobSpec("job-b", "count_bits", 5))

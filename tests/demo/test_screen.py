@@ -4,10 +4,13 @@ import io
 
 from comparison.board import Board
 from comparison.jobs import Told
+from comparison.plan import Plan
 from comparison.screen import PlainScreen, picture, sparkline
 from demo_stories import JOBS
 from rich.console import Console
 from timeslice_api.v1alpha1 import orchestrator_pb2, types_pb2
+
+TOGETHER = Plan(JOBS, steps=8).together
 
 
 def console() -> Console:
@@ -25,8 +28,8 @@ def told(job: str, event: str, **details: object) -> Told:
 
 
 def board() -> Board:
-    made = Board(steps=8)
-    made.begin("together", "3/4 both together", list(JOBS))
+    made = Board()
+    made.begin(TOGETHER)
     return made
 
 
@@ -61,16 +64,25 @@ def test_events_of_other_runs_are_not_shown() -> None:
 
 def test_without_a_terminal_each_reward_is_a_line() -> None:
     output = console()
-    screen = PlainScreen(output, Board(steps=8))
-    screen.begin("together", "3/4 both together", list(JOBS))
+    screen = PlainScreen(output, Board())
+    screen.begin(TOGETHER)
     for event in (told("job-a", "waiting", step=1), told("job-a", "reward", step=1, mean=0.5)):
         screen.take(event)
     lines = output.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0] == "3/4 both together"
+    assert lines[0] == TOGETHER.title
     assert len(lines) == 2
     assert "reward 0.500" in lines[1]
 
 
 def test_the_sparkline_shows_the_newest_rewards_from_low_to_high() -> None:
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
+    assert sparkline([0.0, 0.1, 0.2]) == "▁▅█"
     assert sparkline([0.9, 0.0, 0.0], width=2) == "▁▁"
+    assert sparkline([0.0, 0.0]) == "▁▁"
+
+
+def test_in_the_run_without_turns_nobody_is_said_to_hold_the_device() -> None:
+    followed = board()
+    followed.group = orchestrator_pb2.Group(holders=[orchestrator_pb2.GroupHolder(job_id="job-b")])
+    followed.begin(Plan(JOBS, steps=8).unmanaged)
+    assert "every job takes what it can get" in shown(followed)
+    assert "1/1" in shown(followed)

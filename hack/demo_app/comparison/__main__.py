@@ -22,13 +22,15 @@ from comparison import verdict
 from comparison.board import Board
 from comparison.conduct import RunTimeoutError
 from comparison.demonstration import Demonstration
-from comparison.jobs import JobError, JobSpec
+from comparison.jobs import JobError
+from comparison.plan import JobSpec
 from comparison.platform import PlatformError
 from comparison.report import Setting
-from comparison.screen import LiveScreen, PlainScreen, Screen
+from comparison.screen import LiveScreen, PlainScreen, Screen, picture
 
 JOBS = (JobSpec("job-a", "gcd", 23), JobSpec("job-b", "count_bits", 5))
 STEPS, QUICK_STEPS = 36, 8
+_PICTURES_PER_S = 5  # few, so that drawing takes no part of the measured machine worth speaking of
 EXIT_CLAIM_FAILED, EXIT_BROKEN, EXIT_INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
@@ -81,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
     setting = Setting(JOBS, steps, options.memory << 20, int(options.bandwidth * 1e9))
     try:
-        with _folder(options.keep) as folder, _screen(console, steps, live=not options.no_live) as screen:
+        with _folder(options.keep) as folder, _screen(console, live=not options.no_live) as screen:
             report = Demonstration(setting, folder, screen).run()
             (folder / "report.json").write_text(json.dumps(report, indent=2))
             if options.json:
@@ -114,13 +116,15 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _screen(console: Console, steps: int, *, live: bool) -> Iterator[Screen]:
-    board = Board(steps=steps)
+def _screen(console: Console, *, live: bool) -> Iterator[Screen]:
+    board = Board()
     if not (live and console.is_terminal):
         yield PlainScreen(console, board)
         return
-    with Live(console=console, auto_refresh=False, transient=True) as picture:
-        yield LiveScreen(console, board, picture)
+    with Live(
+        console=console, get_renderable=lambda: picture(board), refresh_per_second=_PICTURES_PER_S, transient=True
+    ):
+        yield LiveScreen(console, board)
 
 
 if __name__ == "__main__":

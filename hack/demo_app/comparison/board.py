@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from timeslice_api.v1alpha1 import orchestrator_pb2, types_pb2
 
-from comparison.jobs import JobSpec, Told
+from comparison.jobs import Told
+from comparison.plan import JobSpec, Run
 
 _DOING = {
     "ready": "at the start line",
@@ -52,21 +53,19 @@ class Line:
 class Board:
     """The run that is on now."""
 
-    title: str = ""
-    steps: int = 0
+    run: Run = field(default_factory=Run)
     since: float = field(default_factory=time.monotonic)
-    run: str = ""
     lines: dict[str, Line] = field(default_factory=dict)
     group: orchestrator_pb2.Group | None = None
 
-    def begin(self, run: str, title: str, jobs: list[JobSpec]) -> None:
+    def begin(self, run: Run) -> None:
         """Clears the board for the next run."""
-        self.run, self.title, self.since = run, title, time.monotonic()
-        self.lines = {job.name: Line(job) for job in jobs}
+        self.run, self.since = run, time.monotonic()
+        self.lines = {job.name: Line(job) for job in run.jobs}
 
     def take(self, told: Told) -> bool:
         """Follows an event; False when it is of another run."""
-        if told.run != self.run or told.job not in self.lines:
+        if told.run != self.run.name or told.job not in self.lines:
             return False
         self.lines[told.job].take(told)
         return True
@@ -74,8 +73,8 @@ class Board:
     @property
     def device(self) -> str:
         """Who has the device, and whose state waits in host memory, as the orchestrator sees it."""
-        if self.group is None:
-            return "not managed: every job takes what it can get"
+        if self.group is None or not self.run.takes_turns:
+            return "every job takes what it can get"
         if self.group.switching_to_job_id:
             holder = f"switching to {self.group.switching_to_job_id}"
         else:

@@ -32,7 +32,7 @@ class Conductor:
             RunTimeoutError: not all ended within `limit_s` seconds.
         """
         until = time.monotonic() + limit_s
-        known = {(job.run, job.spec.name): job for job in jobs}
+        known = {(job.run.name, job.spec.name): job for job in jobs}
         while not known.keys() <= self._ready:
             self._hear(known, until)
         records = {job.spec.name: JobRecord(job.spec.name, job.spec.task) for job in jobs}

@@ -13,15 +13,15 @@ from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from comparison.claims import Outcome, check
 from comparison.conduct import Conductor
-from comparison.jobs import Ears, JobProcess, JobSpec
+from comparison.jobs import Ears, JobProcess
 from comparison.measures import RunRecord
+from comparison.plan import JobSpec, Plan, Run
 from comparison.platform import GROUP, Platform, platform
 from comparison.report import Counted, Setting, report
 from comparison.screen import Screen
 from comparison.watch import GroupWatch, Reading, handoffs
 
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
-_UNMANAGED_STEPS = 1
 _LIMIT_S_PER_STEP, _LIMIT_S = 20.0, 60.0
 
 
@@ -41,58 +41,46 @@ class Demonstration:
             JobError, RunTimeoutError: a run went wrong.
         """
         setting = self._setting
+        plan = Plan(setting.jobs, setting.steps)
         with ExitStack() as stack:
             self._screen.say("starting the emulated GPU, the platform and the training programs ...")
             place = stack.enter_context(platform(self._folder, memory=setting.gpu_memory, bandwidth=setting.bandwidth))
             watch = GroupWatch(place.address, GROUP, self._group_changed)
-            runs = self._start_jobs(stack, place)
+            started = self._start_jobs(stack, place, plan)
             watch.start()
             stack.callback(watch.stop)
-            alone = {
-                job.name: self._conduct(
-                    f"{job.name} alone", runs[f"{job.name} alone"], title=f"{number}/4 {job.name} alone"
-                )
-                for number, job in enumerate(setting.jobs, 1)
-            }
+            alone = {name: self._conduct(run, started[run]) for name, run in plan.alone.items()}
             before = watch.now()
-            together = self._conduct("together", runs["together"], title="3/4 both together, taking turns")
+            together = self._conduct(plan.together, started[plan.together])
             after = watch.now()
-            unmanaged = self._conduct("unmanaged", runs["unmanaged"], title="4/4 both at once without taking turns")
+            unmanaged = self._conduct(plan.unmanaged, started[plan.unmanaged])
             counted = _counted(watch.readings, before, after, first_grant=_first_grant(alone))
         outcome = Outcome(alone, together, unmanaged, counted.handoff_count, counted.bytes_parked)
         return report(outcome, counted, setting, check(outcome))
 
-    def _start_jobs(self, stack: ExitStack, place: Platform) -> dict[str, list[JobProcess]]:
+    def _start_jobs(self, stack: ExitStack, place: Platform, plan: Plan) -> dict[Run, list[JobProcess]]:
         """All processes of all runs at once: each loads its programs and waits at the start line, taking no device."""
-        jobs, steps = self._setting.jobs, self._setting.steps
-        runs: dict[str, list[JobProcess]] = {}
-        for run, members in {
-            **{f"{job.name} alone": (job,) for job in jobs},
-            "together": jobs,
-            "unmanaged": jobs,
-        }.items():
-            managed = run != "unmanaged"
-            for job in members:
-                env = place.job_env(job.name) if managed else place.unmanaged_env()
-                process = self._start(run, job, env, steps if managed else _UNMANAGED_STEPS)
+        started: dict[Run, list[JobProcess]] = {}
+        for run in plan.runs:
+            started[run] = [self._start(run, job, place) for job in run.jobs]
+            for process in started[run]:
                 stack.callback(process.stop)
-                runs.setdefault(run, []).append(process)
-        return runs
+        return started
 
-    def _start(self, run: str, job: JobSpec, env: dict[str, str], steps: int) -> JobProcess:
-        log = self._folder / f"{run} {job.name}.log".replace(" ", "-")
+    def _start(self, run: Run, job: JobSpec, place: Platform) -> JobProcess:
+        env = place.job_env(job.name) if run.takes_turns else place.unmanaged_env()
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), env.get("PYTHONPATH")]))
-        return JobProcess(run, job, steps=steps, env=env, log=log, ears=self._ears)
+        return JobProcess(run, job, env=env, log=self._file(run, f"{job.name}.log"), ears=self._ears)
 
-    def _conduct(self, run: str, jobs: list[JobProcess], *, title: str) -> RunRecord:
-        self._screen.begin(run, title, [job.spec for job in jobs])
-        limit_s = _LIMIT_S + _LIMIT_S_PER_STEP * self._setting.steps
-        record = self._conductor.conduct(jobs, limit_s)
+    def _conduct(self, run: Run, jobs: list[JobProcess]) -> RunRecord:
+        self._screen.begin(run)
+        record = self._conductor.conduct(jobs, _LIMIT_S + _LIMIT_S_PER_STEP * run.steps)
         events = {name: job.events for name, job in record.jobs.items()}
-        (self._folder / f"{run.replace(' ', '-')}.json").write_text(
-            json.dumps({"started": record.started, "jobs": events})
-        )
+        self._file(run, "events.json").write_text(json.dumps({"started": record.started, "jobs": events}))
         return record
+
+    def _file(self, run: Run, name: str) -> Path:
+        return self._folder / f"{run.name.replace(' ', '-')}-{name}"
 
     def _group_changed(self, group: orchestrator_pb2.Group) -> None:
         self._screen.board.group = group

@@ -14,17 +14,9 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from comparison.measures import Event
+from comparison.plan import JobSpec, Run
 
 STOP_S = 5.0  # after a polite request to end, before the kill
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """Which job: its name, its task and the seed of the task."""
-
-    name: str
-    task: str
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -46,10 +38,10 @@ class JobError(Exception):
 class JobProcess:
     """One job of one run. Everything that it tells arrives in `ears`, at last its `exit`."""
 
-    def __init__(self, run: str, spec: JobSpec, *, steps: int, env: Mapping[str, str], log: Path, ears: Ears) -> None:
+    def __init__(self, run: Run, spec: JobSpec, *, env: Mapping[str, str], log: Path, ears: Ears) -> None:
         self.run, self.spec = run, spec
         self._log = log
-        command = [sys.executable, "-m", "grpo", "--wait", "--steps", str(steps)]
+        command = [sys.executable, "-m", "grpo", "--wait", "--steps", str(run.steps)]
         command += ["--task", spec.task, "--seed", str(spec.seed)]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -72,7 +64,7 @@ class JobProcess:
     def failure(self, code: int) -> JobError:
         """Why it ended with that exit status, as far as its log tells."""
         said = self._log.read_text(errors="replace").strip().splitlines()[-15:]
-        return JobError("\n".join([f"{self.spec.name} ({self.run}) ended with status {code}", *said]))
+        return JobError("\n".join([f"{self.spec.name} ({self.run.name}) ended with status {code}", *said]))
 
     def stop(self) -> None:
         """Ends it, when it has not ended by itself."""
@@ -91,6 +83,6 @@ class JobProcess:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                ears.put(Told(self.run, self.spec.name, json.loads(line)))
+                ears.put(Told(self.run.name, self.spec.name, json.loads(line)))
         code = self._process.wait()
-        ears.put(Told(self.run, self.spec.name, {"event": "exit", "t": time.monotonic(), "code": code}))
+        ears.put(Told(self.run.name, self.spec.name, {"event": "exit", "t": time.monotonic(), "code": code}))

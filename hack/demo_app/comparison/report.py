@@ -15,8 +15,8 @@ from grpo.trainer import Recipe
 
 from comparison.claims import Claim, Outcome
 from comparison.closed_form import Phases, Policy, cycle_s, duty_cycle
-from comparison.jobs import JobSpec
 from comparison.measures import Handoff, JobRecord, RunRecord, spread
+from comparison.plan import JobSpec
 
 _POLICIES: tuple[Policy, ...] = ("overlapped", "lazy", "blocking", "prefetched")
 _MEASURED_AS = (

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from comparison.board import Board
-from comparison.jobs import JobSpec, Told
+from comparison.jobs import Told
+from comparison.plan import Run
 
 _BARS = "▁▂▃▄▅▆▇█"
-_REDRAW_S = 0.1  # at most that often, so that drawing takes no part of the measured machine worth speaking of
 
 
 def sparkline(curve: Sequence[float], width: int = 36) -> str:
-    """Rewards from 0 to 1 as a row of bars; the newest `width` of them."""
-    return "".join(_BARS[min(len(_BARS) - 1, int(value * len(_BARS)))] for value in curve[-width:])
+    """Rewards as a row of bars, from 0 to the highest of them; the newest `width` of them."""
+    highest = max(curve, default=0.0) or 1.0
+    return "".join(_BARS[min(len(_BARS) - 1, int(value / highest * len(_BARS)))] for value in curve[-width:])
 
 
 class Screen(Protocol):
@@ -28,7 +28,7 @@ class Screen(Protocol):
 
     board: Board
 
-    def begin(self, run: str, title: str, jobs: list[JobSpec]) -> None:
+    def begin(self, run: Run) -> None:
         """A run begins."""
 
     def take(self, told: Told) -> None:
@@ -44,10 +44,10 @@ class PlainScreen:
     def __init__(self, console: Console, board: Board) -> None:
         self._console, self.board = console, board
 
-    def begin(self, run: str, title: str, jobs: list[JobSpec]) -> None:
+    def begin(self, run: Run) -> None:
         """A run begins."""
-        self.board.begin(run, title, jobs)
-        self.say(title)
+        self.board.begin(run)
+        self.say(run.title)
 
     def take(self, told: Told) -> None:
         """Prints rewards, ends and refusals."""
@@ -57,7 +57,7 @@ class PlainScreen:
         what = f"reward {line.curve[-1]:.3f}" if told.event["event"] == "reward" else line.doing
         at = told.event["t"] - self.board.since
         self._console.print(
-            f"  {at:6.1f} s  {told.job}  step {line.step:>3}/{self.board.steps}  {what}", highlight=False
+            f"  {at:6.1f} s  {told.job}  step {line.step:>3}/{self.board.run.steps}  {what}", highlight=False
         )
 
     def say(self, sentence: str) -> None:
@@ -66,30 +66,22 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A table that changes in place."""
+    """A table that changes in place; the `Live` in which it is shown draws it some times a second."""
 
-    def __init__(self, console: Console, board: Board, live: Live) -> None:
-        self._console, self.board, self._live = console, board, live
-        self._drawn = 0.0
+    def __init__(self, console: Console, board: Board) -> None:
+        self._console, self.board = console, board
 
-    def begin(self, run: str, title: str, jobs: list[JobSpec]) -> None:
+    def begin(self, run: Run) -> None:
         """A run begins."""
-        self.board.begin(run, title, jobs)
-        self._draw()
+        self.board.begin(run)
 
     def take(self, told: Told) -> None:
-        """Follows, and draws when the last picture is old enough."""
-        changed = self.board.take(told)
-        if changed and (time.monotonic() - self._drawn > _REDRAW_S or told.event["event"] == "exit"):
-            self._draw()
+        """Follows."""
+        self.board.take(told)
 
     def say(self, sentence: str) -> None:
         """Prints it above the table."""
         self._console.print(sentence, highlight=False)
-
-    def _draw(self) -> None:
-        self._drawn = time.monotonic()
-        self._live.update(picture(self.board), refresh=True)
 
 
 def picture(board: Board) -> RenderableType:
@@ -100,7 +92,7 @@ def picture(board: Board) -> RenderableType:
     for name, line in board.lines.items():
         style = "bold green" if line.holding else "yellow" if "waits" in line.doing else ""
         reward = f"{line.curve[-1]:.3f}" if line.curve else ""
-        step = f"{min(line.step + 1, board.steps)}/{board.steps}"
+        step = f"{min(line.step + 1, board.run.steps)}/{board.run.steps}"
         table.add_row(name, line.spec.task, step, Text(line.doing, style=style), reward, sparkline(line.curve, 30))
-    head = Text.assemble((board.title, "bold"), f"  {time.monotonic() - board.since:.0f} s")
+    head = Text.assemble((board.run.title, "bold"), f"  {time.monotonic() - board.since:.0f} s")
     return Group(head, table, Text(f"device: {board.device}", style="dim"))

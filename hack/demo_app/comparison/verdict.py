@@ -71,7 +71,7 @@ def _machinery(report: dict[str, Any]) -> Table:
 
 
 def _learning(report: dict[str, Any]) -> Table:
-    table = Table(title="Mean reward per step, 0 to 1", title_justify="left", title_style="bold")
+    table = Table(title="Mean reward per step", title_justify="left", title_style="bold")
     for heading in ("job", "task", "seed", "first", "last", "curve"):
         table.add_column(heading, no_wrap=True)
     for name, job in report["workload"]["jobs"].items():
