@@ -284,7 +284,8 @@ class Inventory:
         """
         call = asyncio.get_running_loop().run_in_executor(self._thread, function)
         try:
-            return await asyncio.wait_for(call, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                return await call
         except TimeoutError as error:
             self._thread.shutdown(wait=False)
             self._thread = _new_thread()

@@ -31,15 +31,14 @@ _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),  # a peer that is cut off without a word is noticed by this alone
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),  # each dial tries at once; the pauses between them are ours
     ("grpc.default_authority", "localhost"),  # a socket's path is none that a strict server accepts
 )
 _Stream: TypeAlias = Any  # grpc.aio.StreamStreamCall, whose stubs know neither EOF nor a stream without an iterator
 
 
 class LinkRefusedError(Exception):
-    """The orchestrator's first answer was no welcome, or that of a leader whose time is over."""
+    """The orchestrator ended the stream, or did not begin it as a leader whose time has come."""
 
 
 class Link:
@@ -79,6 +78,8 @@ class Link:
                     await self._serve_once()
                 except (grpc.aio.AioRpcError, LinkRefusedError, TimeoutError) as error:
                     log.warning("no link to the orchestrator at %s: %s", self._address, _words(error))
+                except Exception:  # the outermost loop: whatever it was, the node must not stay cut off
+                    log.exception("the link to the orchestrator at %s broke", self._address)
                 pause = _FIRST_PAUSE_S if self.connected.is_set() else min(2 * pause, _LONGEST_PAUSE_S)
                 self.connected.clear()
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -104,7 +105,6 @@ class Link:
             await stream.write(pb.AgentMessage(hello=await self._hello()))
             answer = await stream.read()
         if answer is grpc.aio.EOF or answer.WhichOneof("message") != "welcome":
-            await stream  # raises what the server said, if it said anything
             raise LinkRefusedError("the stream did not begin with a welcome")
         epoch, known = answer.welcome.epoch, self._commands.watermark.epoch
         if epoch < known:
@@ -130,7 +130,8 @@ class Link:
                 task = asyncio.create_task(self._obey(message.command))
                 self._obeying.add(task)
                 task.add_done_callback(self._obeying.discard)
-        await stream
+        code, details = await stream.code(), await stream.details()
+        raise LinkRefusedError(f"it ended the stream: {code.name} {details}")
 
     async def _obey(self, message: pb.Command) -> None:
         try:

@@ -222,7 +222,6 @@ class Node:
         assert self._commands
         self._link = Link(self.config.orchestrator, table=self._table, commands=self._commands, hello=self._hello)
         task = asyncio.create_task(self._link.run())
-        task.add_done_callback(_log_crash)
         self._stack.push_async_callback(_cancelled, task)
 
     async def _listen(self, journal: Journal) -> None:
@@ -279,8 +278,3 @@ class Node:
 async def _cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-def _log_crash(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        log.critical("the link to the orchestrator has crashed", exc_info=error)

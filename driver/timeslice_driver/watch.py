@@ -119,7 +119,10 @@ class Watch:
             self._wake.clear()
             members, self._doubtful = self._doubtful, set()
             for member in members:
-                await self._settle(member)
+                try:
+                    await self._settle(member)
+                except Exception:  # the outermost loop: the other parts must not go unwatched
+                    log.exception("cannot find out whether %s has ended", member)
 
     async def _settle(self, member: Member) -> None:
         """Lets the dead go; when nobody is left, looks in the whole machine for children that nobody knew of."""
@@ -154,8 +157,10 @@ class Watch:
         while True:
             await asyncio.sleep(self._interval_s)
             members = [part.member for part in self._table.parts() if not self._busy(part.member)]
-            await self._survey.refresh()
             try:
+                await self._survey.refresh()
                 await self._survey.look(members)
             except (InventoryError, ScrambledListError) as error:
                 log.warning("cannot see what is on the devices: %s", error)
+            except Exception:  # the outermost loop
+                log.exception("cannot look at the devices")

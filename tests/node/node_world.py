@@ -55,14 +55,19 @@ class World:
         return config_for(self.emulator, self.folder, **changes)
 
     async def start(self, **changes: Any) -> Node:
+        await self.hang_up()
         self.node = Node(self.config(**changes))
         await self.node.start()
         return self.node
 
-    async def stop(self) -> None:
+    async def hang_up(self) -> None:
+        """A channel that found nobody would wait before it tries again."""
         if self._channel:
             await self._channel.close()
             self._channel = None
+
+    async def stop(self) -> None:
+        await self.hang_up()
         if self.node:
             await self.node.stop()
             self.node = None
@@ -71,7 +76,8 @@ class World:
     def agent(self) -> Any:
         """The stub of its service."""
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(f"unix:{self.folder / 'node.sock'}")
+            options = (("grpc.use_local_subchannel_pool", 1),)
+            self._channel = grpc.aio.insecure_channel(f"unix:{self.folder / 'node.sock'}", options=options)
         return snapshot_agent_pb2_grpc.SnapshotAgentStub(self._channel)
 
     async def register(

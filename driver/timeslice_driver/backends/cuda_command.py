@@ -92,7 +92,8 @@ class CommandCalls:
         process = await asyncio.create_subprocess_exec(self._command, *arguments, stdout=pipe, stderr=pipe)
         self._running.add(process.pid)
         try:
-            output, complaint = await asyncio.wait_for(process.communicate(), deadline_s)
+            async with asyncio.timeout(deadline_s):
+                output, complaint = await process.communicate()
         except TimeoutError as error:
             raise HelperLostError(
                 f"{self._command} {' '.join(arguments)} did not end within {deadline_s:g} s"

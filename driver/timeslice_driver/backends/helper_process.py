@@ -73,7 +73,8 @@ class HelperProcess:
         reader, writer = await asyncio.open_connection(sock=ours)
         helper = cls(process, reader, writer)
         try:
-            helper.greeting = await asyncio.wait_for(helper._greet(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                helper.greeting = await helper._greet()
         except (TimeoutError, HelperLostError) as error:
             await helper.kill()
             raise HelperLostError(f"the helper did not get ready within {timeout_s:g} s") from error
@@ -99,11 +100,13 @@ class HelperProcess:
         if not self.usable:
             raise HelperLostError("the helper has ended")
         self._last_id = number = self._last_id + 1
-        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         request = {"id": number, "call": name, "pid": pid, "timeout_ms": timeout_ms}
         self._writer.write(json.dumps(request).encode() + b"\n")
         try:
-            return await asyncio.wait_for(answer, deadline_s)
+            async with asyncio.timeout(deadline_s):
+                return await answer
         except TimeoutError as error:
             log.error("%s of process %d did not return within %g s; replacing the helper", name, pid, deadline_s)
             await self.kill()
