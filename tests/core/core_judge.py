@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from core_world import EMPTY, FAILED, LOCKED, PARKED, RUNNING, World
+from core_world import EMPTY, FAILED, RUNNING, World
 from timeslice_api.errors import TimesliceError
 from timeslice_orchestrator.core.books import Books
 from timeslice_orchestrator.core.effects import Effect, Granted, SendCommand
 from timeslice_orchestrator.core.events import Event, Resumed
-from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, MemberKey, RequestRecord
+from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, RequestRecord
 from timeslice_orchestrator.core.tables import Stage
 
 
@@ -15,6 +15,8 @@ class Judge(World):
     """Checks every effect as it comes; `check` and `finish` look at the whole."""
 
     open_: dict[str, tuple[str, tuple[str, ...]]]
+    ended: dict[str, str]
+    token: int
 
     def do(self, event: Event) -> list[Effect]:
         if not hasattr(self, "open_"):
@@ -94,7 +96,12 @@ class Judge(World):
         self.forget_left()
         assert set(self.books.requests) == set(self.open_)
         for device in self.books.devices:
-            there = {k.job_id for n in self.nodes.values() for k, p in n.parts.items() if device in p.devices and p.on_devices}
+            there = {
+                k.job_id
+                for n in self.nodes.values()
+                for k, p in n.parts.items()
+                if device in p.devices and p.on_devices
+            }
             assert len(there) <= 1, f"{there} are both on {device}"
         self._store_is_complete()
         self._books_are_consistent()
@@ -175,5 +182,3 @@ class Judge(World):
             for key, part in node.parts.items():
                 known = books.members[key].parts[node.name]
                 assert known.state is part.state or (known.assumed and part.state in (EMPTY, RUNNING))
-        assert {LOCKED, PARKED} is not None
-        assert all(isinstance(key, MemberKey) for key in books.members)

@@ -1,6 +1,6 @@
 """A small world around the core: nodes that hold the truth and obey commands, clients, a store and a clock.
 
-Messages between a node and the core keep their order per node and wait until somebody delivers them; `run` delivers all.
+Messages between a node and the core keep their order per node and wait to be delivered; `run` delivers all.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class SimNode:
     tokens: list[int] = field(default_factory=list)
     log: list[tuple[str, str]] = field(default_factory=list)
 
-    def report(self, key: MemberKey, timings: Timings = Timings()) -> PartReport:
-        part = self.parts[key]
-        return PartReport(key, part.devices, part.state, part.on_devices, part.fault, 1000, 1, timings)
+    def report(self, key: MemberKey, timings: Timings | None = None) -> PartReport:
+        part, took = self.parts[key], timings or Timings()
+        return PartReport(key, part.devices, part.state, part.on_devices, part.fault, 1000, 1, took)
 
     def execute(self) -> None:
         """Runs the oldest command: what moves off the devices first, all locked before any is parked."""
@@ -125,7 +125,9 @@ class SimNode:
 
     def _restore(self, key: MemberKey, target: PartState) -> None:
         part = self.parts[key]
-        others = [k for k, p in self.parts.items() if k.job_id != key.job_id and p.on_devices and p.devices & part.devices]
+        others = [
+            k for k, p in self.parts.items() if k.job_id != key.job_id and p.on_devices and p.devices & part.devices
+        ]
         if others:
             assert part.state is PARKED
             part.fault = Fault("DeviceMemory", f"{others[0].job_id} is there", retryable=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from core_judge import Judge
-from core_world import BUSY, FAILED, LOCKED, NO_MEMORY, PARKED, RUNNING, Breakage, SimPart
+from core_world import BUSY, LOCKED, NO_MEMORY, PARKED, RUNNING, Breakage
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from timeslice_api.errors import InvalidRequest, TimesliceError
@@ -66,7 +64,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(jobs=st.permutations("abc"), groups=SOME_GROUPS, data=st.data())
     def hand_off_begins(self, jobs: list[str], groups: list[str], data: st.DataObject) -> None:
-        """One job uses its devices and gives them back, the other asks; what then happens is left to the other rules."""
+        """One job uses its devices and gives them back, the other asks; the other rules see to the rest."""
         self.phase(jobs[0], groups)
         self.acquire(jobs[1], groups)
         for job in data.draw(st.lists(st.sampled_from(jobs[:2]), max_size=2)):

@@ -145,7 +145,11 @@ def test_a_restore_that_is_refused_for_good_refuses_the_request_and_serves_the_o
     world.run()
     error = world.refused[request]
     assert isinstance(error, OperationFailed)
-    assert (error.reason, error.hint, error.message) == ("HostMemory", "raise the limit", "b on n1: needs 4 GB, has 1 GB")
+    assert (error.reason, error.hint, error.message) == (
+        "HostMemory",
+        "raise the limit",
+        "b on n1: needs 4 GB, has 1 GB",
+    )
     assert world.holds(other)
     with pytest.raises(OperationFailed):
         world.acquire("b", "g", request=request)
@@ -170,7 +174,10 @@ def test_the_fault_of_what_leaves_is_told_rather_than_that_of_what_could_not_com
     request = world.acquire("b", "g")
     stays, comes = replace(BUSY, message="stays"), Fault("DeviceMemory", "no room", retryable=False)
     command = world.nodes["n1"].inbox.popleft()
-    parts = [PartReport(B, frozenset({"d1"}), PARKED, False, comes), PartReport(A, frozenset({"d1"}), RUNNING, True, stays)]
+    parts = [
+        PartReport(B, frozenset({"d1"}), PARKED, False, comes),
+        PartReport(A, frozenset({"d1"}), RUNNING, True, stays),
+    ]
     world.do(CommandDone("n1", command.command_id, tuple(parts)))
     assert world.waits(request).reason == "a on n1: stays"
     assert request not in world.refused

@@ -243,3 +243,16 @@ def test_an_answer_from_the_wrong_node_settles_nothing() -> None:
     assert world.core.view("g", world.now).switching_to == "b"
     world.run()
     assert world.state("b", "g", "n2") is RUNNING
+
+
+def test_a_node_may_report_a_move_before_it_answers_the_command_that_made_it() -> None:
+    world = two_nodes()
+    world.acquire("b", "g")
+    world.answer("n1", "n2")
+    before = world.core.view("g", world.now).totals.bytes_parked
+    for name, node in world.nodes.items():
+        node.execute()
+        world.do(PartsReported(name, tuple(map(node.report, node.parts))))
+    world.run()
+    assert world.core.view("g", world.now).totals.bytes_parked == before + 2000
+    assert world.grants[-1].restored

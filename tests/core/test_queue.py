@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from core_world import RUNNING, SETTINGS, World
-from dataclasses import replace
 from timeslice_api.errors import (
     GroupNotFound,
     InvalidRequest,
@@ -105,14 +106,19 @@ def test_asking_again_keeps_the_place() -> None:
 
 
 @pytest.mark.parametrize(("job", "groups", "field"), [("x", ("g",), "job_id"), ("a", ("h",), "group_ids")])
-def test_a_request_id_with_another_content_is_refused_by_naming_the_field(job: str, groups: tuple[str], field: str) -> None:
+def test_a_request_id_with_another_content_is_refused_by_naming_the_field(
+    job: str, groups: tuple[str], field: str
+) -> None:
     world = World(TWO)
     request = world.acquire("a", "g")
     with pytest.raises(InvalidRequest, match=field):
         world.acquire(job, *groups, request=request)
 
 
-@pytest.mark.parametrize(("event", "field"), [(("r", "", ("g",)), "job_id"), (("r", "a", ()), "group_ids"), (("", "a", ("g",)), "request_id")])
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [(("r", "", ("g",)), "job_id"), (("r", "a", ()), "group_ids"), (("", "a", ("g",)), "request_id")],
+)
 def test_an_empty_field_is_named(event: tuple[str, str, tuple[str, ...]], field: str) -> None:
     world = World(ONE)
     with pytest.raises(InvalidRequest, match=f"{field} is empty"):
@@ -272,9 +278,7 @@ def test_a_circle_of_jobs_that_wait_for_each_other_is_refused_by_its_name() -> N
     world.acquire("job-b", "trainer")
     with pytest.raises(WouldDeadlock) as refused:
         world.acquire("job-a", "sampler")
-    assert refused.value.message == (
-        "job-a holds trainer, waits for sampler held by job-b, which waits for trainer"
-    )
+    assert refused.value.message == ("job-a holds trainer, waits for sampler held by job-b, which waits for trainer")
 
 
 def test_a_circle_over_an_earlier_waiter_is_refused() -> None:
@@ -291,7 +295,9 @@ def test_a_circle_of_three_is_refused() -> None:
         world.acquire(job, held)
     world.acquire("a", "y")
     world.acquire("b", "z")
-    with pytest.raises(WouldDeadlock, match="c holds z, waits for x held by a, which waits for y held by b, which waits for z"):
+    with pytest.raises(
+        WouldDeadlock, match="c holds z, waits for x held by a, which waits for y held by b, which waits for z"
+    ):
         world.acquire("c", "x")
 
 
@@ -372,3 +378,37 @@ def test_an_unused_group_has_no_duty() -> None:
     assert view.blocked_reason == ""
     with pytest.raises(GroupNotFound):
         World(ONE).core.view("h", 5.0)
+
+
+def test_a_circle_is_found_past_other_requests_of_the_same_jobs() -> None:
+    world = World({name: {"n1": [f"d{name}"]} for name in "ghi"})
+    world.acquire("a", "g")
+    world.acquire("b", "h")
+    for job in ("c", "c", "x", "c", "b"):
+        world.acquire(job, "g", "i")
+    with pytest.raises(WouldDeadlock, match="a holds g, waits for h held by b, which waits for g"):
+        world.acquire("a", "h")
+
+
+def test_ranks_that_wait_behind_their_own_job_wait_for_the_same_others() -> None:
+    world = World({"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}})
+    world.acquire("x", "g")
+    world.acquire("y", "h")
+    first = world.acquire("a", "g")
+    world.acquire("b", "h")
+    second = world.acquire("a", "g", "h")
+    assert [world.waits(request).reason for request in (first, second)] == ["held by x", "held by x"]
+    world.yield_("r1")
+    assert world.holds(first)
+    assert world.waits(second).reason == "held by y"
+    world.yield_("r2")
+    assert world.waits(second).reason == "held by b"
+
+
+def test_a_long_queue_without_a_circle_is_searched_and_found_sound() -> None:
+    world = World({name: {"n1": [f"d{name}"]} for name in "ghi"})
+    for job, group in (("a", "g"), ("b", "h"), ("z", "i")):
+        world.acquire(job, group)
+    for job in ("c", "c", "x", "c", "b"):
+        world.acquire(job, "i")
+    assert world.waits(world.acquire("a", "h")).reason == "held by b"

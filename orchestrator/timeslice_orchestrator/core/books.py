@@ -148,10 +148,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A command that a node has not answered yet."""
+    """A command that a node has not answered yet, and how the parts were when it was sent."""
 
     command_id: int
     targets: tuple[tuple[MemberKey, PartState], ...]
+    was: dict[MemberKey, PartState]
     at: float
 
 

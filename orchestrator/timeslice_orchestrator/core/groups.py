@@ -71,8 +71,8 @@ def stop_awaiting_nodes(books: Books) -> None:
 
 def _clear(group: Group) -> None:
     for device in group.devices:
-        if device.node:
-            device.node.devices.pop(device.device_id, None)
+        if device.node:  # unless another group had it too, and is cleared already
+            del device.node.devices[device.device_id]
         device.group_id, device.node = "", None
     group.devices = group.nodes = ()
 

@@ -34,25 +34,36 @@ def plan(books: Books, handoff: Handoff) -> tuple[Phase, Targets] | None:
     A single node needs no rounds: it locks all before it parks any, and parks before it restores, by itself.
     """
     at_once = Phase.BACK_AT_ONCE if handoff.backward else Phase.AT_ONCE
-    targets = _targets(books, handoff, at_once)
-    if len(targets) == 1:
-        return at_once, targets
+    alone = targets(books, handoff, at_once)
+    if len(alone) == 1:
+        return at_once, alone
     for phase in BACKWARD if handoff.backward else FORWARD:
-        if targets := _targets(books, handoff, phase):
-            return phase, targets
+        if due := targets(books, handoff, phase):
+            return phase, due
     return None
 
 
-def _targets(books: Books, handoff: Handoff, phase: Phase) -> Targets:
-    targets: Targets = {}
+def catch_up(books: Books, handoff: Handoff, node: NodeName) -> Targets:
+    """What the present phase wants of a node that is back, unless that one has to repeat an earlier phase first."""
+    phases = BACKWARD if handoff.backward else FORWARD
+    for phase in phases[: phases.index(handoff.phase)]:
+        if node in targets(books, handoff, phase):
+            return {}
+    due = targets(books, handoff, handoff.phase)
+    return {node: due[node]} if node in due else {}
+
+
+def targets(books: Books, handoff: Handoff, phase: Phase) -> Targets:
+    """What a phase still wants of which node."""
+    found: Targets = {}
     for part, role, before in parts(books, handoff):
         if handoff.backward:
             target = BACKWARD_TARGETS[phase].get((role, before, part.state))
         else:
             target = FORWARD_TARGETS[phase].get((role, part.state))
         if target and (part.member.key, part.node.name) not in handoff.given_up:
-            targets.setdefault(part.node.name, []).append((part.member.key, target))
-    return targets
+            found.setdefault(part.node.name, []).append((part.member.key, target))
+    return found
 
 
 def missed(handoff: Handoff, part: Part, target: PartState) -> bool:

@@ -46,10 +46,15 @@ def advance(books: Books, handoff: Handoff) -> None:
         _finish(books, handoff)
         return
     handoff.phase, targets = step
+    _send(books, handoff, targets)
+
+
+def _send(books: Books, handoff: Handoff, targets: steps.Targets) -> None:
     heard = [name for name in targets if books.nodes[name].connected]
     token = books.next_token() if heard else 0
     for name in heard:
-        sent = Sent(books.next_command_id(), tuple(targets[name]), books.now)
+        was = {key: books.nodes[name].parts[key].state for key, _ in targets[name]}
+        sent = Sent(books.next_command_id(), tuple(targets[name]), was, books.now)
         handoff.pending[name] = sent
         books.commands[sent.command_id] = handoff, name
         books.out.add(SendCommand(name, sent.command_id, token, sent.targets, books.settings.lock_timeout_s))
@@ -61,9 +66,10 @@ def answered(books: Books, node: Node, event: CommandDone) -> None:
     handoff, name = books.commands.get(event.command_id, (None, ""))
     if handoff and name == node.name:
         del books.commands[event.command_id]
-        for key, target in handoff.pending.pop(name).targets:
+        sent = handoff.pending.pop(name)
+        for key, target in sent.targets:
             if not event.refused:
-                _take_answer(books, handoff, (node, key), reports.pop(key, None))
+                _take_answer(books, handoff, (node, key, sent.was[key]), reports.pop(key, None))
             if (part := node.parts.get(key)) and steps.missed(handoff, part, target):
                 _fail(handoff, part, _refusal(event) or steps.fault_of(part, target))
     for report in reports.values():
@@ -75,8 +81,7 @@ def answered(books: Books, node: Node, event: CommandDone) -> None:
 def lost(books: Books, node: Node) -> None:
     """The link to a node broke: its hand-offs wait for its hello, but nobody is kept locked for that."""
     for handoff in [*node.handoffs]:
-        if sent := handoff.pending.pop(node.name, None):
-            del books.commands[sent.command_id]
+        _forget_command(books, handoff, node)
         if handoff.phase is Phase.LOCK and not handoff.fault:
             handoff.fault = Fault("NodeLost", f"{node.name} is not connected", retryable=True)
         advance(books, handoff)
@@ -85,9 +90,15 @@ def lost(books: Books, node: Node) -> None:
 def heard(books: Books, node: Node) -> None:
     """A node has told all its states: what was on its way to it is void and sent anew, as far as it is still due."""
     for handoff in [*node.handoffs]:
-        if sent := handoff.pending.pop(node.name, None):
-            del books.commands[sent.command_id]
+        _forget_command(books, handoff, node)
+        if handoff.pending and (handoff.backward or not handoff.fault):  # it need not wait for the others
+            _send(books, handoff, steps.catch_up(books, handoff, node.name))
         advance(books, handoff)
+
+
+def _forget_command(books: Books, handoff: Handoff, node: Node) -> None:
+    if sent := handoff.pending.pop(node.name, None):
+        del books.commands[sent.command_id]
 
 
 def stuck(books: Books, handoff: Handoff) -> str:
@@ -102,15 +113,16 @@ def stuck(books: Books, handoff: Handoff) -> str:
     return ""
 
 
-def _take_answer(books: Books, handoff: Handoff, at: tuple[Node, MemberKey], report: PartReport | None) -> None:
+def _take_answer(
+    books: Books, handoff: Handoff, at: tuple[Node, MemberKey, PartState], report: PartReport | None
+) -> None:
     """What a node says of one part that a command named; nothing said means that it had ended before."""
-    node, key = at
-    role, part = handoff.roles[key], node.parts.get(key)
+    node, key, was = at  # how the part was when the command was sent; a report may have told of its move already
+    role = handoff.roles[key]
     if not report:
-        if part:
-            members.gone(books, part)
+        if key in node.parts:
+            members.gone(books, node.parts[key])
         return
-    was = part.state if part else PartState.EMPTY
     members.observe(books, node, report, locked=role is Role.LEAVING and not report.fault)
     _add_time(handoff, node, report)
     if PartState.PARKED in (was, report.state) and not RESIDENT.isdisjoint((was, report.state)):

@@ -26,7 +26,6 @@ from timeslice_orchestrator.core.events import (
     Yielded,
 )
 from timeslice_orchestrator.core.model import (
-    CounterRecord,
     DrainRecord,
     GroupId,
     GroupView,
@@ -100,7 +99,7 @@ def _restore(books: Books, record: Record) -> None:
             books.group(record.group_id).draining = True
         case QuarantineRecord():
             books.member(record.member).quarantine = record.reason
-        case CounterRecord():
+        case _:
             books.restore_counters(token=record.token, ticket=record.ticket)
 
 
@@ -132,13 +131,12 @@ def _tick(books: Books, _: Tick) -> None:
 
 
 def _due(books: Books, subject: Subject) -> None:
-    match subject:
-        case Request():
-            clients.overdue(books, subject)
-        case Handoff():  # one that was rolled back may be tried again
-            books.dirty.update(dict.fromkeys(subject.devices))
-        case None:  # nodes that were not heard yet are not awaited any longer
-            groups.stop_awaiting_nodes(books)
+    if isinstance(subject, Request):
+        clients.overdue(books, subject)
+    elif isinstance(subject, Handoff):  # it was rolled back, and may be tried again now
+        books.dirty.update(dict.fromkeys(subject.devices))
+    else:
+        groups.stop_awaiting_nodes(books)
 
 
 _HANDLERS: dict[type[Any], Callable[[Books, Any], None]] = {

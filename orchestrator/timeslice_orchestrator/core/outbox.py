@@ -6,7 +6,6 @@ from collections.abc import Hashable
 
 from timeslice_orchestrator.core.effects import Drop, Effect, GroupChanged, Save
 from timeslice_orchestrator.core.model import (
-    CounterRecord,
     DrainRecord,
     GroupId,
     LeaseRecord,
@@ -27,7 +26,7 @@ def key_of(record: Record) -> Hashable:
             return "drain", record.group_id
         case QuarantineRecord():
             return "quarantine", record.member
-        case CounterRecord():
+        case _:
             return "counters"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from timeslice_api.errors import TimesliceError
 
@@ -111,12 +112,8 @@ def before(device: Device, request: Request) -> Request | None:
     """The first earlier request of another job on a device."""
     if len(device.jobs) == (request.record.job_id in device.jobs):
         return None
-    for other in device.queue:
-        if ticket_of(other) >= ticket_of(request):
-            return None
-        if other.record.job_id != request.record.job_id:
-            return other
-    return None
+    earlier = islice(device.queue, place(device, ticket_of(request)))
+    return next((other for other in earlier if other.record.job_id != request.record.job_id), None)
 
 
 def front(books: Books, device: Device) -> Iterator[Request]:

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from core_world import RUNNING, World
+from timeslice_api.errors import GroupNotFound, JobNotAdmitted
+from timeslice_orchestrator.core.effects import GroupChanged
+from timeslice_orchestrator.core.events import Drained, GroupsChanged
+from timeslice_orchestrator.core.model import GroupSpec
+
+TWO = {"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}}
+
+
+def test_waiters_of_a_group_that_is_gone_are_refused() -> None:
+    world = World(TWO)
+    world.acquire("a", "g")
+    request = world.acquire("b", "g")
+    elsewhere = world.acquire("b", "h")
+    world.change_groups(world.specs["h"])
+    assert isinstance(world.refused[request], GroupNotFound)
+    assert world.holds(elsewhere)
+    assert world.core.groups() == ["h"]
+
+
+def test_a_lease_outlives_its_group_until_it_is_yielded() -> None:
+    world = World(TWO)
+    request = world.acquire("a", "g")
+    spec = world.specs["g"]
+    world.change_groups(world.specs["h"])
+    assert world.holds(request)
+    world.change_groups(*world.specs.values(), spec)
+    waiting = world.acquire("b", "g")
+    assert world.waits(waiting).holder_job_id == "a"
+    world.yield_(request)
+    assert world.holds(waiting)
+
+
+def test_a_new_device_is_waited_for_by_those_that_want_the_whole_group() -> None:
+    world = World(TWO)
+    held = world.acquire("a", "g")
+    request = world.acquire("b", "g")
+    world.change_groups(GroupSpec("g", (("d1", "n1"), ("d9", "n1"))))
+    world.yield_(held)
+    assert world.leases[request].devices == {"d1", "d9"}
+
+
+def test_a_device_may_move_to_another_group_and_node() -> None:
+    world = World(TWO)
+    world.change_groups(GroupSpec("g", (("d1", "n1"), ("d2", "n1"))))
+    assert world.leases[world.acquire("a", "g")].devices == {"d1", "d2"}
+
+
+def test_a_waiter_that_is_no_longer_admitted_is_refused() -> None:
+    world = World(TWO)
+    world.acquire("a", "g")
+    request, other = world.acquire("b", "g"), world.acquire("c", "g")
+    world.limit("g", "a", "c")
+    assert isinstance(world.refused[request], JobNotAdmitted)
+    assert world.waits(other).position == 1
+
+
+def test_the_same_groups_again_change_nothing() -> None:
+    world = World(TWO)
+    assert world.do(GroupsChanged(tuple(world.specs.values()))) == []
+
+
+def test_only_groups_that_changed_are_told() -> None:
+    world = World(TWO)
+    assert GroupChanged("h") not in world.do(Drained("g"))
+
+
+def test_a_dead_node_that_left_all_groups_is_not_awaited_any_more() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"], n2=["d2"])
+    held = world.hold("a", "g")
+    world.lose("n2")
+    world.yield_(held)
+    request = world.acquire("a", "g")
+    assert not world.holds(request)
+    world.change_groups(GroupSpec("g", (("d1", "n1"),)))
+    assert world.leases[request].devices == {"d1"}
+    assert world.state("a", "g", "n2") is RUNNING
+
+
+def test_a_lease_does_not_end_because_a_dead_node_left_its_group() -> None:
+    world = World({"g": {"n1": ["d1"]}})
+    world.join("a", "g", n1=["d1"])
+    held = world.hold("a", "g")
+    world.lose("n1")
+    world.change_groups(GroupSpec("g", ()))
+    assert world.holds(held)
+
+
+def test_draining_an_unknown_group_is_refused() -> None:
+    with pytest.raises(GroupNotFound):
+        World(TWO).do(Drained("x"))
+
+
+def test_a_device_that_is_named_twice_breaks_nothing() -> None:
+    world = World(TWO)
+    world.change_groups(GroupSpec("g", (("d1", "n1"),)), GroupSpec("h", (("d1", "n1"),)))
+    world.change_groups(GroupSpec("h", (("d1", "n1"), ("d2", "n1"))))
+    assert world.leases[world.acquire("a", "h")].devices == {"d1", "d2"}
