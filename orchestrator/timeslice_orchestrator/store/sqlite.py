@@ -3,7 +3,7 @@
 WAL with synchronous=NORMAL: a commit is one write() without an fsync, so it survives the death of this process, which
 is what happens. On power loss of the whole machine the last commits may be missing: leases of jobs that died with the
 machine are then no loss, and the floor of epoch and token comes back from the hellos of the nodes. (Measured: 60 µs for
-the records of one step, 18 µs for each of five in one transaction, and SQLite's own checkpoints cost 22 µs a step.)
+the records of one step, 18 µs for each of five in one transaction.)
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ CREATE TABLE IF NOT EXISTS record (
 CREATE TABLE IF NOT EXISTS epoch (value INTEGER NOT NULL);
 INSERT INTO epoch SELECT 0 WHERE NOT EXISTS (SELECT * FROM epoch);
 """
+# Moving the log into the file syncs the disk and stops the loop for 20 ms, on a busy disk for 200 (measured); with the
+# default of 1,000 pages that would be every 300 hand-offs.
+_CHECKPOINT_PAGES = 8_000  # 32 MB of log
 _SIDE_FILES = ("", "-wal", "-shm")  # the log belongs to the file; neither is readable without the other
 
 
@@ -129,6 +132,7 @@ def _connection(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
