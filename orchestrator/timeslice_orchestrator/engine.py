@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from timeslice_api.errors import RequestEnded, Stopping, StoreFailed, TimesliceError
+from timeslice_api.errors import RequestEnded, Stopping, StoreFailed
 
 from timeslice_orchestrator.core.effects import (
     Drop,
@@ -37,16 +37,14 @@ from timeslice_orchestrator.core.events import AcquireRequested, Event, Tick, Wa
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import GroupId, GroupView, RequestId, WaitingView
 from timeslice_orchestrator.store import NodeRecord, Store
-from timeslice_orchestrator.store.codec import RowKey, key_of
+from timeslice_orchestrator.unwritten import Unwritten
+from timeslice_orchestrator.waits import Wait, Waits, Watchers, fail
 
 _log = logging.getLogger(__name__)
 
-_RETRY_MIN_S = 0.1  # of a failed write; doubled each time
-_RETRY_MAX_S = 2.0
 _GATHERED_TURNS = 4  # halves the transactions of a busy orchestrator; costs a quiet one about 0.1 ms
 _REARM_S = 1.0  # after a defect of ours in a tick
 
-_Wait = asyncio.Future[Granted | None]
 _T = TypeVar("_T")
 
 
@@ -61,19 +59,16 @@ class Engine:
 
     def __init__(self, core: Core, store: Store, send: Callable[[SendCommand], None]) -> None:
         self._core = core
-        self._store = store
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._unwritten: dict[RowKey, Save | Drop | NodeRecord] = {}
+        self._unwritten = Unwritten(store)
         self._unsent: list[Effect] = []
         self._calls: list[asyncio.Future[None]] = []  # answered when their step is durable
-        self._asked: list[_Wait] = []  # Acquires whose step is not durable yet
-        self._waits: dict[RequestId, set[_Wait]] = {}  # Acquires at the server; a repetition may overlap with the first
-        self._watchers: dict[GroupId, set[asyncio.Event]] = {}
+        self._asked: list[Wait] = []  # Acquires whose step is not durable yet
+        self._waits = Waits()
+        self._watchers = Watchers()
         self._flushing: asyncio.Handle | None = None
         self._waking: asyncio.TimerHandle | None = None
-        self._retry_s = _RETRY_MIN_S
-        self._failure: StoreFailed | None = None
         self._stopped = False
 
     # What clients ask
@@ -112,13 +107,17 @@ class Engine:
         Raises:
             TimesliceError: the request is refused or has ended, or StoreFailed, or Stopping.
         """
-        outcome: Granted | None = None
+        granted: Granted | None = None
         try:
-            outcome = await self._ask(event, wait_s)
-            # A grant of the same turn as the end of the wait missed this call: ask once more to hear it.
-            return outcome or self._waiting(event.request_id) or await self._granted(event)
+            granted = await self._ask(event, wait_s)
+            if granted is None:
+                if place := self._waiting(event.request_id):
+                    return place
+                # A grant of the same turn as the end of the wait missed this call: ask once more to hear it.
+                granted = await self._granted(event)
+            return granted
         finally:
-            if outcome is None and event.request_id not in self._waits:
+            if granted is None and event.request_id not in self._waits:
                 self.post(WaiterDetached(event.request_id))
 
     async def _granted(self, event: AcquireRequested) -> Granted:
@@ -129,21 +128,16 @@ class Engine:
     async def _ask(self, event: AcquireRequested, wait_s: float) -> Granted | None:
         self._admit()
         self._step(event)
-        wait: _Wait = self._loop.create_future()
-        waits = self._waits.setdefault(event.request_id, set())
-        waits.add(wait)
-        self._asked.append(wait)
-        timer = self._loop.call_later(wait_s, self._end_wait, wait)
-        try:
-            return await wait
-        finally:
-            timer.cancel()
-            waits.discard(wait)
-            if not waits:
-                self._waits.pop(event.request_id, None)
+        with self._waits.waiting(event.request_id) as wait:
+            self._asked.append(wait)
+            timer = self._loop.call_later(wait_s, self._end_wait, wait)
+            try:
+                return await wait
+            finally:
+                timer.cancel()
 
-    def _end_wait(self, wait: _Wait) -> None:
-        if self._flushing is not None and self._failure is None:  # the grant may be under way to the disk
+    def _end_wait(self, wait: Wait) -> None:
+        if self._flushing is not None and self._unwritten.failure is None:  # the grant may be under way to the disk
             self._loop.call_soon(self._end_wait, wait)
         elif not wait.done():
             wait.set_result(None)
@@ -163,7 +157,7 @@ class Engine:
 
     def save(self, node: NodeRecord) -> None:
         """Makes a node's declaration durable with the next write."""
-        self._unwritten[key_of(node)] = node
+        self._unwritten.put(node)
         self._flush_soon()
 
     # What people see
@@ -177,18 +171,11 @@ class Engine:
         self.refuse_when_stopped()
         return self._core.view(group_id, self._loop.time())
 
-    @contextmanager
-    def watching(self, group_id: GroupId) -> Iterator[asyncio.Event]:
+    def watching(self, group_id: GroupId) -> AbstractContextManager[asyncio.Event]:
         """An event that is set at each change of the group, and at the stop; the watcher clears it."""
-        changed = asyncio.Event()
-        watchers = self._watchers.setdefault(group_id, set())
-        watchers.add(changed)
-        try:
-            yield changed
-        finally:
-            watchers.discard(changed)
-            if not watchers:
-                self._watchers.pop(group_id, None)
+        return self._watchers.watching(group_id)
+
+    # The end
 
     def stop(self) -> None:
         """Ends every waiting call with Stopping; the requests keep their places in the store. Takes no event any more.
@@ -200,25 +187,24 @@ class Engine:
         for handle in (self._waking, self._flushing):
             if handle is not None:
                 handle.cancel()
-        for wait in [wait for waits in self._waits.values() for wait in waits]:
-            _fail(wait, Stopping("the orchestrator is being stopped"))
-        self._wake_watchers(list(self._watchers))
-        if self._failure is not None:
-            _log.error("stopped with %d records unwritten: %s", len(self._unwritten), self._failure.message)
+        self._waits.fail_all(_stopping())
+        self._watchers.wake_all()
+        if self._unwritten.failure is not None:
+            _log.error("stopped with %d records unwritten: %s", len(self._unwritten), self._unwritten.failure.message)
+
+    def refuse_when_stopped(self) -> None:
+        """Raises Stopping after `stop`."""
+        if self._stopped:
+            raise _stopping()
 
     # The turn: step, write, send
 
     def _admit(self) -> None:
         self.refuse_when_stopped()
-        if self._failure is not None:
+        if self._unwritten.failure is not None:
             self._flush()
-        if self._failure is not None:
-            raise StoreFailed(self._failure.message)
-
-    def refuse_when_stopped(self) -> None:
-        """Raises Stopping after `stop`."""
-        if self._stopped:
-            raise Stopping("the orchestrator is being stopped")
+        if self._unwritten.failure is not None:
+            raise StoreFailed(self._unwritten.failure.message)
 
     def _step(self, event: Event) -> list[Effect]:
         effects = self._core.step(event, self._loop.time())
@@ -229,12 +215,12 @@ class Engine:
     def _sort(self, effect: Effect) -> None:
         match effect:
             case Save() | Drop():
-                self._unwritten[key_of(effect.record)] = effect
+                self._unwritten.put(effect)
                 self._flush_soon()
             case WakeAt(at):
                 self._wake_at(at)
             case GroupChanged(group_id):
-                self._wake_watchers([group_id])
+                self._watchers.wake(group_id)
             case Granted() | Refused() | WithdrawAccepted() | SendCommand() | LeasesEnded():
                 self._unsent.append(effect)
                 self._flush_soon()
@@ -256,10 +242,13 @@ class Engine:
             self._flushing.cancel()
             self._flushing = None
         try:
-            self._write()
+            self._unwritten.write()
         except StoreFailed as error:
             self._hold_back(error)
-            return
+        else:
+            self._send_out()
+
+    def _send_out(self) -> None:
         unsent, self._unsent = self._unsent, []
         calls, self._calls = self._calls, []
         self._asked.clear()
@@ -269,61 +258,36 @@ class Engine:
             if not call.done():
                 call.set_result(None)
 
-    def _write(self) -> None:
-        if self._unwritten:
-            changes = self._unwritten.values()
-            saves = [change.record for change in changes if isinstance(change, Save)]
-            nodes = [change for change in changes if isinstance(change, NodeRecord)]
-            self._store.write([*saves, *nodes], [change.record for change in changes if isinstance(change, Drop)])
-            self._unwritten.clear()
-        if self._failure is not None:
-            _log.warning("the store is written again")
-            self._failure, self._retry_s = None, _RETRY_MIN_S
-
     def _hold_back(self, error: StoreFailed) -> None:
-        if self._failure is None:
-            _log.error("%s; nothing is granted until that succeeds", error)
-        self._failure = error
         for effect in self._unsent:
             if isinstance(effect, Granted):
-                self._end_waits(effect.request_id, error)
+                self._waits.fail(effect.request_id, error)
+        # Answers are not kept: whoever asks again is answered anew.
         self._unsent = [effect for effect in self._unsent if isinstance(effect, SendCommand | Refused | LeasesEnded)]
         for call in self._calls:
-            _fail(call, error)
+            fail(call, error)
         for wait in self._asked:
-            _fail(wait, error)
+            fail(wait, error)
         self._calls.clear()
         self._asked.clear()
-        self._flushing = self._loop.call_later(self._retry_s, self._flush)
-        self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+        self._flushing = self._loop.call_later(self._unwritten.retry_s, self._flush)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Granted(request_id):
-                for wait in self._waits.get(request_id, ()):
-                    if not wait.done():
-                        wait.set_result(effect)
+            case Granted():
+                self._waits.grant(effect)
             case Refused(request_id, error):
-                self._end_waits(request_id, error)
+                self._waits.fail(request_id, error)
             case WithdrawAccepted(request_id, withdrawn=True):
-                self._end_waits(request_id, RequestEnded(f"request {request_id} was withdrawn"))
+                self._waits.fail(request_id, RequestEnded(f"request {request_id} was withdrawn"))
             case SendCommand():
                 self._send(effect)
             case LeasesEnded(lease_ids, job_id, reason):
                 _log.warning("leases ended job=%s leases=%s: %s", job_id, ",".join(lease_ids), reason)
 
-    def _end_waits(self, request_id: RequestId, error: TimesliceError) -> None:
-        for wait in self._waits.get(request_id, ()):
-            _fail(wait, error)
-
-    def _wake_watchers(self, group_ids: Iterable[GroupId]) -> None:
-        for group_id in group_ids:
-            for changed in self._watchers.get(group_id, ()):
-                changed.set()
-
     def _wake_at(self, at: float) -> None:
         if self._waking is not None:
-            if self._waking.when() == at and not self._waking.cancelled():
+            if self._waking.when() == at:
                 return
             self._waking.cancel()
         self._waking = self._loop.call_at(at, self._tick)
@@ -337,7 +301,5 @@ class Engine:
             self._wake_at(self._loop.time() + _REARM_S)
 
 
-def _fail(future: asyncio.Future[_T], error: TimesliceError) -> None:
-    if not future.done():
-        # one exception object each: its traceback grows in every task that raises it
-        future.set_exception(type(error)(error.message, hint=error.hint, job_id=error.job_id, group_id=error.group_id))
+def _stopping() -> Stopping:
+    return Stopping("the orchestrator is being stopped")

@@ -46,12 +46,13 @@ class Discovery:
 
     def node_said(self, node: NodeRecord) -> None:
         """Takes a hello. Devices that another node had are this node's now."""
+        if self._nodes.get(node.node) == node:
+            return
         mine = set(node.devices)
         for other in list(self._nodes.values()):
             if other.node != node.node and mine.intersection(other.devices):
                 self._keep(_without(other, mine))
-        if self._nodes.get(node.node) != node:
-            self._keep(node)
+        self._keep(node)
         self.tell()
 
     def file_said(self, path: Path) -> None:
