@@ -45,10 +45,10 @@ def test_a_hostile_answer_earns_nothing_and_harms_nobody(answer: str) -> None:
     assert rewards(answer, RIGHT) == [0, 1]
 
 
-def test_an_answer_that_computes_for_ever_is_ended_within_a_fraction_of_a_second() -> None:
+def test_an_answer_that_computes_for_ever_is_ended_by_its_share_of_cpu_time() -> None:
     started = time.monotonic()
-    assert rewards("[0 for _ in iter(int, 1)]") == [0]
-    assert time.monotonic() - started < 3
+    assert rewards("sum(iter(int, 1))") == [0]
+    assert time.monotonic() - started < sandbox.WALL_S / 2
 
 
 def test_an_answer_that_only_sleeps_is_ended_too() -> None:

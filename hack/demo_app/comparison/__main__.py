@@ -20,7 +20,7 @@ from rich.live import Live
 
 from comparison import verdict
 from comparison.board import Board
-from comparison.conduct import RunTimeoutError
+from comparison.conduct import PlatformLostError, RunTimeoutError
 from comparison.demonstration import Demonstration
 from comparison.jobs import JobError
 from comparison.plan import JobSpec
@@ -29,14 +29,14 @@ from comparison.report import Setting
 from comparison.screen import LiveScreen, PlainScreen, Screen, picture
 
 JOBS = (JobSpec("job-a", "gcd", 23), JobSpec("job-b", "count_bits", 5))
-STEPS, QUICK_STEPS = 36, 8
+STEPS, QUICK_STEPS = 32, 6
 _PICTURES_PER_S = 5  # few, so that drawing takes no part of the measured machine worth speaking of
 EXIT_CLAIM_FAILED, EXIT_BROKEN, EXIT_INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
 examples:
   ./hack/demo                        the whole demonstration, about 3 minutes
-  ./hack/demo --quick                8 steps per job, less than 40 seconds
+  ./hack/demo --quick                6 steps per job, less than 40 seconds
   ./hack/demo --json report.json     the report as JSON too
   ./hack/demo --keep /tmp/demo       keep logs and every event of every job
   ./hack/demo --bandwidth 0.5        a slower way to host memory: see what swapping costs
@@ -79,7 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the demonstration and prints the report; the exit status."""
     options = _options(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=100)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
     setting = Setting(JOBS, steps, options.memory << 20, int(options.bandwidth * 1e9))
     try:
@@ -88,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
             (folder / "report.json").write_text(json.dumps(report, indent=2))
             if options.json:
                 options.json.write_text(json.dumps(report, indent=2) + "\n")
-    except (JobError, PlatformError, EmulatorError, RunTimeoutError, OSError) as error:
+    except (JobError, PlatformError, PlatformLostError, EmulatorError, RunTimeoutError, OSError) as error:
         Console(stderr=True).print(f"the demonstration broke off: {error}", markup=False, highlight=False)
         return EXIT_BROKEN
     except KeyboardInterrupt:

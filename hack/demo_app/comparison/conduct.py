@@ -8,12 +8,18 @@ from queue import Empty
 
 from comparison.jobs import Ears, JobProcess, Told
 from comparison.measures import JobRecord, RunRecord
+from comparison.plan import Run
 
 EXIT_OUT_OF_MEMORY = 3  # of a training job
+PLATFORM_LOST = "platform_lost"  # an event that ends every run
 
 
 class RunTimeoutError(Exception):
     """A run did not end within its time limit."""
+
+
+class PlatformLostError(Exception):
+    """The orchestrator does not answer any more."""
 
 
 class Conductor:
@@ -28,7 +34,8 @@ class Conductor:
         """Runs the jobs to their ends.
 
         Raises:
-            JobError: one ended otherwise than done or out of memory.
+            JobError: one ended otherwise than done; without taking turns it may also find the memory taken.
+            PlatformLostError: the orchestrator has gone.
             RunTimeoutError: not all ended within `limit_s` seconds.
         """
         until = time.monotonic() + limit_s
@@ -56,7 +63,13 @@ class Conductor:
         if told.event["event"] == "ready":
             self._ready.add((told.run, told.job))
         job = jobs.get((told.run, told.job))
-        if told.event["event"] == "exit" and job is not None and told.event["code"] not in (0, EXIT_OUT_OF_MEMORY):
+        if told.event["event"] == "exit" and job is not None and told.event["code"] not in _good_ends(job.run):
             raise job.failure(told.event["code"])
+        if told.event["event"] == PLATFORM_LOST:
+            raise PlatformLostError(told.event["reason"])
         self._on_event(told)
         return told
+
+
+def _good_ends(run: Run) -> tuple[int, ...]:
+    return (0,) if run.takes_turns else (0, EXIT_OUT_OF_MEMORY)

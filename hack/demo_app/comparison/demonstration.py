@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
@@ -12,8 +13,8 @@ from typing import Any
 from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from comparison.claims import Outcome, check
-from comparison.conduct import Conductor
-from comparison.jobs import Ears, JobProcess
+from comparison.conduct import PLATFORM_LOST, Conductor
+from comparison.jobs import Ears, JobProcess, Told
 from comparison.measures import RunRecord
 from comparison.plan import JobSpec, Plan, Run
 from comparison.platform import GROUP, Platform, platform
@@ -38,14 +39,14 @@ class Demonstration:
 
         Raises:
             PlatformError, EmulatorError: the platform did not start.
-            JobError, RunTimeoutError: a run went wrong.
+            JobError, PlatformLostError, RunTimeoutError: a run went wrong.
         """
         setting = self._setting
         plan = Plan(setting.jobs, setting.steps)
         with ExitStack() as stack:
             self._screen.say("starting the emulated GPU, the platform and the training programs ...")
             place = stack.enter_context(platform(self._folder, memory=setting.gpu_memory, bandwidth=setting.bandwidth))
-            watch = GroupWatch(place.address, GROUP, self._group_changed)
+            watch = GroupWatch(place.address, GROUP, self._group_changed, self._platform_lost)
             started = self._start_jobs(stack, place, plan)
             watch.start()
             stack.callback(watch.stop)
@@ -84,6 +85,9 @@ class Demonstration:
 
     def _group_changed(self, group: orchestrator_pb2.Group) -> None:
         self._screen.board.group = group
+
+    def _platform_lost(self, reason: str) -> None:
+        self._ears.put(Told("", "platform", {"event": PLATFORM_LOST, "t": time.monotonic(), "reason": reason}))
 
 
 def _first_grant(runs: dict[str, RunRecord]) -> float:

@@ -31,6 +31,7 @@ class GroupWatch:
     address: str
     group_id: str
     on_change: Callable[[orchestrator_pb2.Group], None]
+    on_lost: Callable[[str], None]
     readings: list[Reading] = field(default_factory=list)
 
     def start(self) -> None:
@@ -59,7 +60,7 @@ class GroupWatch:
                 self.on_change(group)
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.CANCELLED:
-                raise
+                self.on_lost(f"{error.code().name}: {error.details()}")
 
 
 def handoffs(readings: list[Reading]) -> list[Handoff]:

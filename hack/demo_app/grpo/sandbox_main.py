@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import resource
 import select
 import signal
@@ -21,7 +22,7 @@ import sys
 import time
 
 CPU_S = 0.5  # of one program
-MEMORY = 128 << 20  # address space of one program (bytes)
+MEMORY = 128 << 20  # address space that one program may add to that of the interpreter (bytes)
 OUTPUT = 256  # longest output that is read (bytes)
 NOBODY = 65534
 
@@ -78,15 +79,22 @@ def _give_up_rights() -> None:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
     signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever Python is busy with
-    for limit, most in (
+    for limit, wanted in (
         (resource.RLIMIT_CPU, 1),
-        (resource.RLIMIT_AS, MEMORY),
+        (resource.RLIMIT_AS, _address_space() + MEMORY),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
+        _, hard = resource.getrlimit(limit)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(limit, (most, most))
+
+
+def _address_space() -> int:
+    with pathlib.Path("/proc/self/statm").open() as sizes:
+        return int(sizes.read().split()[0]) * resource.getpagesize()
 
 
 def main() -> None:
