@@ -10,7 +10,7 @@ import pytest
 from timeslice_bench.__main__ import main
 from timeslice_bench.case import Effort
 from timeslice_bench.layout import many_groups
-from timeslice_bench.scenario import SCENARIOS, run
+from timeslice_bench.scenario import SCENARIOS, Scenario, run
 from timeslice_bench.throughput import Tally
 
 TINY = Effort(
@@ -28,7 +28,7 @@ TINY = Effort(
 BENCH = [sys.executable, "-m", "timeslice_bench"]
 
 
-def scenario_of(case: str):
+def scenario_of(case: str) -> Scenario:
     return next(scenario for scenario in SCENARIOS if case in scenario.cases)
 
 

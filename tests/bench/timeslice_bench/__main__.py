@@ -17,16 +17,20 @@ from timeslice_bench.scenario import SCENARIOS, run
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_intermixed_args(argv)
+    if unknown := [case for case in arguments.cases if case not in CASES]:
+        parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(CASES)}")
     if arguments.list:
         print("\n".join(f"{case.name:<20} {case.what} ({case.unit})" for case in CASES.values()))
         return 0
+    where = machine()
     try:
         results = asyncio.run(_measure(arguments))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("stopped; every process of the run has ended", file=sys.stderr)
         return 130
-    print(table(results), file=sys.stderr if arguments.json == "-" else sys.stdout)
+    print(f"machine: {where}\n\n{table(results)}", file=sys.stderr if arguments.json == "-" else sys.stdout)
     if arguments.json:
         write_json(results, arguments.json)
     return int(any(isinstance(result, Failure) for result in results))
@@ -34,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hack/bench", description="The benchmarks of Timeslice.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", choices=[*CASES, []], help="cases to run; all by default")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="cases to run; all by default")
     parser.add_argument("--quick", action="store_true", help="all cases in a minute, with fewer samples")
     parser.add_argument("--json", metavar="FILE", help="write the results there; - for standard output")
     parser.add_argument("--list", action="store_true", help="list the cases and do nothing")
@@ -50,7 +54,6 @@ async def _measure(arguments: argparse.Namespace) -> list[Measurement | Failure]
     wanted = arguments.cases or list(CASES)
     if arguments.profile:
         arguments.profile.mkdir(parents=True, exist_ok=True)
-    print(f"machine: {machine()}", file=sys.stderr)
     results: list[Measurement | Failure] = []
     for scenario in SCENARIOS:
         if set(scenario.cases) & set(wanted):

@@ -17,7 +17,8 @@ SETTLE_S = 0.5  # for connections and tasks of the last cycles to end
 async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Path | None) -> list[Measurement]:
     """`cycles_growth_mb`: growth of resident memory of orchestrator and client together.
 
-    The budget is the goal for memory, and nothing for threads and descriptors.
+    The budget is the goal for memory, nearly all of it for the ends of the last 16,384 requests, which the orchestrator
+    remembers so that late repetitions are told the truth; and nothing for threads and descriptors.
     """
     layout = one_group_per([1])
     group = layout.groups[0]
