@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from embedded import Platform, started
@@ -17,3 +19,10 @@ def platform(shared_platform: Platform) -> Iterator[Platform]:
     """One for all tests of a module; jobs end with their test."""
     yield shared_platform
     shared_platform.end_jobs()
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A directory whose paths are short enough for unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="ts-") as name:
+        yield Path(name)

@@ -7,42 +7,51 @@ from pathlib import Path
 
 import pytest
 from embedded import environment, timeslice
-
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(30)]
+from timeslice.cli.main import main
 
 COMMANDS = ["up", "run", "status", "release", "drain", "resume", "doctor", "orchestrator", "node"]
 
 
-def test_help_lists_every_command() -> None:
-    done = timeslice("--help")
-    assert done.returncode == 0
+@pytest.fixture(autouse=True)
+def no_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ORCHESTRATOR", "JOB_ID", "GROUP_ID", "NODE_SOCKET", "GROUPS"):
+        monkeypatch.delenv(f"TIMESLICE_{name}", raising=False)
+    monkeypatch.setenv("TIMESLICE_STATE_DIR", str(tmp_path / "s"))
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--help"])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys)
     for command in COMMANDS:
-        assert re.search(rf"^    {command}\b", done.stdout, re.MULTILINE)
+        assert re.search(rf"^    {command}\b", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_commands_help_ends_with_examples(command: str) -> None:
-    done = timeslice(command, "--help")
-    assert done.returncode == 0
-    assert f"examples:\n  timeslice {command}" in done.stdout
+def test_every_commands_help_ends_with_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert f"examples:\n  timeslice {command}" in help_of(capsys, command)
 
 
-def test_no_platform_at_all_says_how_to_start_one(tmp_path: Path) -> None:
-    done = timeslice("status", env=environment({"TIMESLICE_STATE_DIR": str(tmp_path)}))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "timeslice up" in done.stderr
+def test_no_platform_at_all_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "timeslice up" in error
 
 
-def test_nobody_at_the_address_is_exit_status_3(tmp_path: Path) -> None:
-    done = timeslice("status", "--orchestrator", f"unix://{tmp_path}/o.sock")
-    assert done.returncode == 3
-    assert done.stderr.startswith("error: no answer")
+def test_nobody_at_the_address_is_exit_status_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["status", "--orchestrator", f"unix://{tmp_path}/o.sock"]) == 3
+    assert capsys.readouterr().err.startswith("error: no answer")
 
 
-def test_the_address_comes_from_the_environment_too(tmp_path: Path) -> None:
-    done = timeslice("status", env=environment({"TIMESLICE_ORCHESTRATOR": f"unix://{tmp_path}/o.sock"}))
-    assert done.returncode == 3
+def test_the_address_comes_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESLICE_ORCHESTRATOR", f"unix://{tmp_path}/o.sock")
+    assert main(["status"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -54,22 +63,37 @@ def test_the_address_comes_from_the_environment_too(tmp_path: Path) -> None:
         (["run", "--job", "a b", "--group", "g", "--", "true"], "job 'a b'"),
         (["run", "--job", "a", "--group", "g", "--", "true"], "no node is known"),
         (["run", "--job", "a", "--group", "g", "--no-node", "--", "true"], "no orchestrator is named"),
-        (["up", "--group", "g", "--groups", "f.yaml"], "contradict"),
-        (["up", "--group", "g="], "names no device"),
-        (["up", "--groups", "/no/such/file.yaml"], "cannot read groups file"),
-        (["node", "--socket", "/" + "x" * 120], "107"),
-        (["orchestrator", "--listen", "nonsense"], "host:port"),
+        (["doctor", "--group", "g", "--groups", "f.yaml"], "contradict"),
+        (["doctor", "--group", "g="], "names no device"),
+        (["doctor", "--groups", "/no/such/file.yaml"], "cannot read groups file"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_one_line_that_says_what_is_wrong(tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = timeslice(*arguments, env=environment({"TIMESLICE_STATE_DIR": str(tmp_path / "s")}))
-    assert done.returncode == (125 if arguments[0] == "run" else 2)
-    line = done.stderr.splitlines()[-1]
+def test_a_wrong_option_is_one_line_that_says_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == (125 if arguments[0] == "run" else 2)
+    [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert message in line
 
 
+@pytest.mark.processes
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["node", "--socket", "/" + "x" * 120], "107"), (["orchestrator", "--listen", "nonsense"], "host:port")],
+    ids=["node", "orchestrator"],
+)
+def test_a_program_with_a_wrong_option_ends_with_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = timeslice(*arguments, env=environment({"TIMESLICE_STATE_DIR": str(tmp_path / "s")}))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(30)
 def test_a_groups_file_with_an_error_names_line_and_field(tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text("groups:\n  trainer-group:\n    devices: 3\n")
     done = timeslice("up", "--groups", str(tmp_path / "groups.yaml"), "--state-dir", str(tmp_path / "s"))

@@ -5,20 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from typing import Any
 
 import pytest
 from embedded import JOB_BYTES, TIMESLICE, Platform, Running
 from patience import eventually
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
-
-
-def group_of(platform: Platform) -> dict[str, Any]:
-    done = platform.timeslice("status", "--json")
-    assert done.returncode == 0, done.stderr
-    [group] = json.loads(done.stdout)
-    return dict(group)
 
 
 def test_it_prints_what_jobs_need_in_their_environment(platform: Platform) -> None:
@@ -31,11 +23,11 @@ def test_it_prints_what_jobs_need_in_their_environment(platform: Platform) -> No
 
 
 def test_two_jobs_whose_memory_does_not_fit_together_take_turns(platform: Platform) -> None:
-    before = group_of(platform)
+    before = platform.group()
     jobs = [platform.gpu_job("job-a"), platform.gpu_job("job-b")]
     for job in jobs:
         assert job.ends() == ["begun", "phase 0", "phase 1", "phase 2"]
-    after = group_of(platform)
+    after = platform.group()
     assert after["handoffs"] - before["handoffs"] >= 3
     assert after["totals"]["bytes_parked"] - before["totals"]["bytes_parked"] >= 3 * JOB_BYTES
 
@@ -43,10 +35,12 @@ def test_two_jobs_whose_memory_does_not_fit_together_take_turns(platform: Platfo
 def test_status_shows_holder_waiter_and_where_the_state_is(platform: Platform) -> None:
     platform.gpu_job("job-a", phases=1, phase_s=20).says("begun")
     platform.job("job-b", "sh", "-c", "sleep 20", hold=True)
-    eventually(lambda: group_of(platform)["waiters"])
-    group = group_of(platform)
+    eventually(lambda: platform.group()["waiters"])
+    eventually(lambda: platform.group()["members"][0]["parts"][0]["bytes"] > JOB_BYTES)  # the node looks now and then
+    group = platform.group()
     assert [holder["job_id"] for holder in group["holders"]] == ["job-a"]
     assert [(waiter["job_id"], waiter["position"]) for waiter in group["waiters"]] == [("job-b", 1)]
+    assert json.loads(platform.timeslice("status", "--json").stdout)[0].keys() == group.keys()
     text = platform.timeslice("status", "trainer-group").stdout.splitlines()
     assert text[0].split() == ["GROUP", "HOLDER", "HELD", "WAITING", "DEVICES", "DUTY", "HAND-OFFS"]
     assert text[1].split()[:2] == ["trainer-group", "job-a"]
@@ -57,11 +51,11 @@ def test_status_shows_holder_waiter_and_where_the_state_is(platform: Platform) -
 
 
 def test_a_forced_release_parks_the_holder_which_then_waits_its_turn(platform: Platform) -> None:
-    holder = platform.gpu_job("job-a", phases=1, phase_s=3)
+    holder = platform.gpu_job("job-a", phases=1, phase_s=6)
     holder.says("begun")
-    eventually(lambda: group_of(platform)["holders"])
+    eventually(lambda: platform.group()["holders"])
     other = platform.job("job-b", "sh", "-c", "sleep 0.5; echo served", hold=True)
-    eventually(lambda: group_of(platform)["waiters"])
+    eventually(lambda: platform.group()["waiters"])
     refused = platform.timeslice("release", "trainer-group")
     assert (refused.returncode, refused.stderr) == (
         2,
@@ -78,7 +72,7 @@ def test_a_forced_release_parks_the_holder_which_then_waits_its_turn(platform: P
 def test_a_drained_group_serves_nobody_until_it_is_resumed(platform: Platform) -> None:
     assert platform.timeslice("drain", "trainer-group").stdout == "trainer-group is draining\n"
     job = platform.job("job-c", "echo", "served", hold=True)
-    eventually(lambda: group_of(platform)["waiters"])
+    eventually(lambda: platform.group()["waiters"])
     assert "draining: no further grants" in platform.timeslice("status").stdout
     assert job.process.poll() is None
     assert platform.timeslice("resume", "trainer-group").stdout == "trainer-group is served again\n"
@@ -89,7 +83,7 @@ def test_a_watch_shows_changes_as_they_come(platform: Platform) -> None:
     watch = Running([str(TIMESLICE), "status", "--watch", "--json"], platform.env)
     try:
         watch.says('"trainer-group"')
-        platform.job("job-w", "true", hold=True).ends()
+        platform.job("job-w", "sleep", "0.3", hold=True).ends()
         watch.says('"job_id": "job-w", "leases": 1')
     finally:
         watch.stop(signal.SIGINT)
@@ -114,22 +108,22 @@ def test_run_passes_sigterm_to_its_command_and_gives_back(platform: Platform) ->
         job.says("in")
         job.process.terminate()
         job.ends(9)
-    assert group_of(platform)["holders"] == []
+    assert platform.group()["holders"] == []
 
 
 def test_run_that_is_ended_while_it_waits_leaves_no_ghost(platform: Platform) -> None:
     platform.job("job-a", "sh", "-c", "echo in; sleep 20", hold=True).says("in")
     waiting = platform.job("job-b", "true", hold=True)
-    eventually(lambda: group_of(platform)["waiters"])
+    eventually(lambda: platform.group()["waiters"])
     waiting.process.terminate()
     waiting.ends(128 + signal.SIGTERM)
-    assert group_of(platform)["waiters"] == []
+    assert platform.group()["waiters"] == []
 
 
 def test_a_job_whose_process_was_killed_frees_the_group(platform: Platform) -> None:
     holder = platform.gpu_job("job-k", phases=1, phase_s=20)
     holder.says("begun")
-    eventually(lambda: group_of(platform)["holders"])
+    eventually(lambda: platform.group()["holders"])
     holder.process.kill()
     platform.job("job-l", "true", hold=True).ends(within_s=10)
 
@@ -151,7 +145,8 @@ def test_a_second_one_on_the_same_state_directory_is_refused_and_the_first_goes_
     assert platform.timeslice("status").returncode == 0
 
 
-def test_jobs_go_on_when_the_platform_is_restarted_under_them(platform: Platform) -> None:
+def test_jobs_and_watches_go_on_when_the_platform_is_restarted_under_them(platform: Platform) -> None:
+    watch = Running([str(TIMESLICE), "status", "--watch", "--json", "trainer-group"], platform.env)
     jobs = [platform.gpu_job("job-a", phases=8), platform.gpu_job("job-b", phases=8)]
     for job in jobs:
         job.says("phase 0")
@@ -160,3 +155,6 @@ def test_jobs_go_on_when_the_platform_is_restarted_under_them(platform: Platform
     platform.start()
     for job in jobs:
         assert job.ends(within_s=30)[-1] == "phase 7"
+    platform.job("job-after", "sleep", "0.3", hold=True).ends()
+    watch.says('"job_id": "job-after", "leases": 1')
+    watch.stop()

@@ -11,9 +11,12 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from gpu_emulator.emulator import Emulator
+from timeslice.channel import open_channel
+from timeslice.cli.table import as_json
+from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc
 
 TIMESLICE = Path(sys.executable).with_name("timeslice")
 GPU_JOB = Path(__file__).with_name("gpu_job.py")
@@ -52,6 +55,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         self.lines: list[str] = []
         self.errors: list[str] = []
@@ -94,7 +98,7 @@ class Running:
         return self.lines
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Sends a signal, and kills what does not end of itself."""
+        """Sends a signal, and kills what does not end of itself, with all that it started."""
         if self.process.poll() is None:
             self.process.send_signal(number)
             try:
@@ -102,6 +106,8 @@ class Running:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(5)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         for reader in self._readers:
             reader.join(5)
 
@@ -137,6 +143,12 @@ class Platform:
     def timeslice(self, *arguments: str, timeout: float = 20) -> subprocess.CompletedProcess[str]:
         """Runs a command that finds the platform by its state directory."""
         return timeslice(*arguments, env=self.env, timeout=timeout)
+
+    def group(self) -> dict[str, Any]:
+        """The group now, as `timeslice status --json` shows it."""
+        with open_channel(f"unix://{self.state_dir}/orchestrator.sock") as channel:
+            stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+            return as_json(stub.GetGroup(orchestrator_pb2.GetGroupRequest(group_id="trainer-group"), timeout=10))
 
     def end_jobs(self) -> None:
         """Ends what a test left running."""

@@ -46,4 +46,5 @@ print("begun", flush=True)
 for number in range(phases):
     phase()
     print("phase", number, flush=True)
-    time.sleep(phase_s)
+    if number + 1 < phases:
+        time.sleep(phase_s)

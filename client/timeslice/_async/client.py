@@ -31,11 +31,11 @@ class AsyncOrchestratorClient:
 
     Safe to use from several threads and event loops. Not to be used in a forked child: that needs a client of its own.
 
-    A background thread renews what is held. When the orchestrator takes a lease away (it was not renewed in time, or an
-    admin released it by force), the job's state is parked and safe and its accelerator calls wait. By default the client
-    then asks for the group again by itself, since the body may be inside such a call: `lease.lost` is set meanwhile,
-    `lease.check()` raises LeaseLost, and the loss is logged. With `reacquire_lost=False` it does not, and leaving the
-    region raises LeaseLost, unless the body raised an error of its own.
+    A background thread renews what is held. When the orchestrator takes a lease away (it was not renewed in time, or
+    an admin released it by force), the job's state is parked and safe, and its accelerator calls wait. By default the
+    client then asks for the group again by itself, since the body may be inside such a call: `lease.lost` is set
+    meanwhile, `lease.check()` raises LeaseLost, and the loss is logged. With `reacquire_lost=False` it does not, and
+    leaving the region raises LeaseLost, unless the body raised an error of its own.
 
     Args:
         address: of the orchestrator, `host:port` or `unix:///path`; default TIMESLICE_ORCHESTRATOR.

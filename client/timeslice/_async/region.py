@@ -35,8 +35,8 @@ class AsyncRegion:
 class AsyncIdle:
     """The inverse of a region: gives the groups back while it is entered, and acquires them again at its end.
 
-    Groups that other threads or tasks of this client hold as well stay as they are. When the block is interrupted (Ctrl-C,
-    cancellation, the end of the process) they are not acquired again.
+    Groups that other threads or tasks of this client hold as well stay as they are. When the block is interrupted
+    (Ctrl-C, cancellation, the end of the process) they are not acquired again.
     """
 
     def __init__(self, session: Session, group_ids: tuple[str, ...] | None, timeout: float | None = None) -> None:

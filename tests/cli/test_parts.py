@@ -1,0 +1,62 @@
+"""Orchestrator and node as programs of their own, groups from a file, and the doctor."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from embedded import GPU_JOB, JOB_BYTES, TIMESLICE, Running, environment, timeslice
+from gpu_emulator.emulator import Emulator
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
+
+
+def test_orchestrator_and_node_run_apart_with_groups_from_a_file(short_dir: Path) -> None:
+    groups = short_dir / "groups.yaml"
+    groups.write_text("groups:\n  trainer-group:\n    jobs: [job-a]\n    devices:\n      node-1: all\n")
+    state = {"TIMESLICE_STATE_DIR": str(short_dir / "s"), "TIMESLICE_GROUPS": str(groups)}
+    with Emulator(memory=48 << 20) as emulator:
+        env = environment({**emulator.variables, **state})
+        orchestrator = Running([str(TIMESLICE), "orchestrator", "--listen", "127.0.0.1:0"], env)
+        try:
+            address = orchestrator.says("export TIMESLICE_ORCHESTRATOR=127.0.0.1:").partition("=")[2]
+            at = ("--orchestrator", address)
+            node = Running(
+                [str(TIMESLICE), "node", *at, "--node-name", "node-1", "--dev-root", str(emulator.dev_root)], env
+            )
+            try:
+                node.says("export TIMESLICE_NODE_SOCKET=")
+                job = ["--group", "trainer-group", "--", sys.executable, str(GPU_JOB), str(JOB_BYTES), "1", "0"]
+                done = timeslice("run", *at, "--job", "job-a", *job, env=env)
+                assert (done.returncode, done.stdout) == (0, "begun\nphase 0\n"), done.stderr
+                stranger = timeslice("run", *at, "--job", "job-z", "--hold", *job, env=env)
+                assert stranger.returncode == 125
+                assert "job-z" in stranger.stderr
+            finally:
+                node.stop()
+            assert node.process.returncode == 0
+        finally:
+            orchestrator.stop()
+    assert orchestrator.process.returncode == 0
+
+
+def test_the_doctor_finds_nothing_that_keeps_an_emulated_gpu_from_being_parked(short_dir: Path) -> None:
+    with Emulator() as emulator:
+        env = environment({**emulator.variables, "TIMESLICE_STATE_DIR": str(short_dir / "s")})
+        done = timeslice("doctor", "--json", "--dev-root", str(emulator.dev_root), env=env)
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert checks["nvml"]["verdict"] == checks["checkpoint functions"]["verdict"] == "ok"
+    assert checks["node"]["verdict"] == "warn"
+
+
+def test_the_doctor_of_a_machine_without_a_driver_says_how_to_mend_it(short_dir: Path) -> None:
+    done = timeslice("doctor", env=environment({"TIMESLICE_STATE_DIR": str(short_dir / "s")}))
+    if "ok    nvml" in done.stdout:  # this machine has GPUs
+        assert done.returncode in (0, 1)
+    else:
+        assert done.returncode == 1
+        assert "FAIL  nvml" in done.stdout
+        assert "install the NVIDIA driver" in done.stdout
