@@ -1,1 +1,1 @@
-"""The benchmarks of Timeslice: `hack/bench`. Agents that do no work, the real orchestrator, gRPC over loopback TCP."""
+"""The benchmarks of Timeslice, run by hack/bench: agents that do no work, the real orchestrator, gRPC on loopback."""
