@@ -51,7 +51,7 @@ def test_status_shows_holder_waiter_and_where_the_state_is(platform: Platform) -
 
 
 def test_a_forced_release_parks_the_holder_which_then_waits_its_turn(platform: Platform) -> None:
-    holder = platform.gpu_job("job-a", phases=1, phase_s=6)
+    holder = platform.gpu_job("job-a", phases=1, phase_s=4)
     holder.says("begun")
     eventually(lambda: platform.group()["holders"])
     other = platform.job("job-b", "sh", "-c", "sleep 0.5; echo served", hold=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from timeslice_api.errors import NotHolder, RequestEnded, TimesliceError
+from timeslice_api.errors import LeaseLost, NotHolder, RequestEnded, TimesliceError
 from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_api.v1alpha1 import orchestrator_pb2_grpc, types_pb2
@@ -37,6 +37,7 @@ class State:
     waiting: list[Request] = field(default_factory=list)
     granted: dict[str, Request] = field(default_factory=dict)  # by lease id
     ended: set[str] = field(default_factory=set)  # request ids
+    lost: set[str] = field(default_factory=set)  # lease ids
     yielded: list[str] = field(default_factory=list)  # lease ids
     token: int = 0
 
@@ -93,6 +94,8 @@ class Service(orchestrator_pb2_grpc.OrchestratorServicer):
         await self._enter("Yield", request, context)
         async with self.changed:
             held = self.state.granted.get(request.lease_id)
+            if request.lease_id in self.state.lost:
+                await self._raise(LeaseLost("that lease was taken away"), context)
             if held is not None and held.job_id != request.job_id:
                 await self._raise(NotHolder("that lease is another job's"), context)
             self.state.granted.pop(request.lease_id, None)
@@ -254,6 +257,7 @@ class FakeOrchestrator:
             for lease_id, held in list(self.state.granted.items()):
                 if held.job_id == job_id:
                     del self.state.granted[lease_id]
+                    self.state.lost.add(lease_id)
                     self.state.ended.add(held.request_id)
             self.service._serve()
 

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import grpc
-from timeslice_api.errors import TimesliceError
+from timeslice_api.errors import LeaseLost, TimesliceError
 from timeslice_api.status import from_rpc
 
 from timeslice.acquisition import Acquisition, Grant
@@ -76,7 +76,10 @@ def give_back(session: Session, holding: Holding) -> None:
     request = session.yielding(holding)
     answer = None
     if request is not None:
-        answer = _now_or_later(session, session.stub.Yield, request, "a yield")
+        try:
+            answer = _now_or_later(session, session.stub.Yield, request, "a yield")
+        except LeaseLost:
+            holding.lost.set()
     session.yielded(holding, answer)
 
 
