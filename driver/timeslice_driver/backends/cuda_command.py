@@ -9,6 +9,7 @@ and tell the error in words.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import time
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from timeslice_driver.backends.base import Capabilities
+from timeslice_driver.backends.cuda_errors import MEANINGS
 from timeslice_driver.backends.helper_process import HelperLostError, Reply
 from timeslice_driver.faults import Fault
 
@@ -31,7 +33,10 @@ _WORDS: Final = {
     "not permitted": 800,
     "not supported": 801,
 }
-_UNKNOWN_ERROR: Final = 999
+_BY_STATUS: Final = {code & 0xFF: code for code in MEANINGS}
+_UNKNOWN: Final = 999
+_NOT_SUPPORTED: Final = 801
+_QUESTION_S: Final = 10.0
 
 
 class CommandCalls:
@@ -57,8 +62,7 @@ class CommandCalls:
             return Capabilities(
                 "cuda-checkpoint", unavailable=Fault("CommandMissing", f"there is no {self._command}", hint)
             )
-        text = await self._output("--help")
-        if "--action" not in text:
+        if not await self._can_lock():
             hint = "install driver 570 or newer"
             fault = Fault("DriverTooOld", f"{self._command} with this driver can only toggle, not lock", hint)
             return Capabilities("cuda-checkpoint", unavailable=fault)
@@ -80,12 +84,14 @@ class CommandCalls:
             return Reply(_result(code, complaint), seconds=time.monotonic() - began)
         return Reply(0, _value(name, output), seconds=time.monotonic() - began)
 
-    async def _output(self, option: str) -> str:
+    async def _can_lock(self) -> bool:
+        """The command must know the actions, and so must the driver: an older one refuses a mere question."""
         try:
-            _, output, complaint = await self._run(option, deadline_s=10.0)
+            _, output, complaint = await self._run("--help", deadline_s=_QUESTION_S)
+            reply = await self.call("state", os.getpid(), deadline_s=_QUESTION_S)
         except HelperLostError:
-            return ""
-        return output + complaint
+            return False
+        return "--action" in output + complaint and reply.code != _NOT_SUPPORTED
 
     async def _run(self, *arguments: str, deadline_s: float) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
@@ -115,12 +121,11 @@ def _arguments(name: str, pid: int, timeout_ms: int) -> list[str]:
     return ["--action", name, "--pid", str(pid), *limit]
 
 
-def _result(code: int, complaint: str) -> int:
-    if code > 1:
-        return code
-    return next(
-        (number for words, number in _WORDS.items() if words in complaint), _UNKNOWN_ERROR if code < 0 else code
-    )
+def _result(status: int, complaint: str) -> int:
+    """The CUresult behind an exit status, which has only eight bits of it; where that says nothing, the words do."""
+    if status > 1:
+        return _BY_STATUS.get(status, status)
+    return next((number for words, number in _WORDS.items() if words in complaint), status if status > 0 else _UNKNOWN)
 
 
 def _value(name: str, output: str) -> int:

@@ -76,10 +76,13 @@ class Conversation:
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE)
 
     def run(self) -> None:
-        """Until the node closes the stream."""
-        self._send(self._driver.greeting())
-        for line in self._stream.makefile("rb"):
-            self._threads.submit(self._answer, json.loads(line))
+        """Until the node closes the stream, or has died."""
+        try:
+            self._send(self._driver.greeting())
+            for line in self._stream.makefile("rb"):
+                self._threads.submit(self._answer, json.loads(line))
+        except ConnectionError:
+            return
 
     def _answer(self, request: dict[str, Any]) -> None:
         began = time.monotonic()

@@ -75,9 +75,12 @@ class HelperProcess:
         try:
             async with asyncio.timeout(timeout_s):
                 helper.greeting = await helper._greet()
-        except (TimeoutError, HelperLostError) as error:
+        except TimeoutError as error:
             await helper.kill()
             raise HelperLostError(f"the helper did not get ready within {timeout_s:g} s") from error
+        except BaseException:  # ended, or nobody wants it any more
+            await helper.kill()
+            raise
         helper._listening = asyncio.create_task(helper._listen())
         return helper
 
