@@ -106,3 +106,10 @@ def test_every_target_on_the_way_forward_says_what_fulfils_it() -> None:
     sent = {(role, target) for rows in FORWARD_TARGETS.values() for (role, _), target in rows.items()}
     assert sent == set(REACHED)
     assert all(target in states and FAILED not in states for (_, target), states in REACHED.items())
+
+
+def test_one_node_and_several_move_the_same_parts() -> None:
+    forward = set().union(*(FORWARD_TARGETS[phase] for phase in FORWARD))
+    assert forward == set(FORWARD_TARGETS[Phase.AT_ONCE])
+    back = set().union(*(BACKWARD_TARGETS[phase] for phase in BACKWARD))
+    assert back == set(BACKWARD_TARGETS[Phase.BACK_AT_ONCE])

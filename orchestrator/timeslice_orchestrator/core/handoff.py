@@ -34,13 +34,11 @@ def plan(books: Books, handoff: Handoff) -> tuple[Phase, Targets] | None:
     A single node needs no rounds: it locks all before it parks any, and parks before it restores, by itself.
     """
     at_once = Phase.BACK_AT_ONCE if handoff.backward else Phase.AT_ONCE
-    alone = targets(books, handoff, at_once)
-    if len(alone) == 1:
-        return at_once, alone
-    for phase in BACKWARD if handoff.backward else FORWARD:
-        if due := targets(books, handoff, phase):
-            return phase, due
-    return None
+    rest = targets(books, handoff, at_once)
+    if len(rest) <= 1:
+        return (at_once, rest) if rest else None
+    phases = BACKWARD if handoff.backward else FORWARD
+    return next((phase, due) for phase in phases if (due := targets(books, handoff, phase)))
 
 
 def catch_up(books: Books, handoff: Handoff, node: NodeName) -> Targets:

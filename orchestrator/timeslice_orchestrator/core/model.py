@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 JobId: TypeAlias = str
 GroupId: TypeAlias = str
@@ -17,6 +17,8 @@ LeaseId: TypeAlias = str
 class PartState(Enum):
     """Where the accelerator state of a part is; the transitions are CUDA's own (running, locked, parked)."""
 
+    __hash__ = object.__hash__  # members are unique; Enum's own hash is Python code, and the tables are read often
+
     EMPTY = "empty"  # its processes have put nothing on the devices yet
     RUNNING = "running"  # resident, its accelerator calls run
     LOCKED = "locked"  # resident, its accelerator calls wait
@@ -24,8 +26,7 @@ class PartState(Enum):
     FAILED = "failed"  # can go neither way
 
 
-@dataclass(frozen=True, order=True)
-class MemberKey:
+class MemberKey(NamedTuple):
     """A job in a group; the unit that is parked and restored."""
 
     job_id: JobId

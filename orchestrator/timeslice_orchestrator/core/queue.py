@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from timeslice_api.errors import TimesliceError
@@ -128,10 +128,11 @@ def front(books: Books, device: Device) -> Iterator[Request]:
         yield request
 
 
-def others(devices: Iterable[Device], job_id: JobId) -> int:
+def others(devices: Sequence[Device], job_id: JobId) -> int:
     """How many requests of other jobs want any of the devices."""
-    found = {ticket_of(r) for device in devices for r in device.queue if r.record.job_id != job_id}
-    return len(found)
+    if len(devices) == 1:
+        return len(devices[0].queue) - devices[0].jobs.get(job_id, 0)
+    return len({ticket_of(r) for device in devices for r in device.queue if r.record.job_id != job_id})
 
 
 def is_wanted(devices: Iterable[Device], job_id: JobId) -> bool:

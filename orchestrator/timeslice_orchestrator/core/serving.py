@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from timeslice_orchestrator.core import handoffs, leases, queue
 from timeslice_orchestrator.core.books import Books, Device, Member, Request
@@ -28,16 +29,17 @@ def _spread(books: Books) -> Iterable[Device]:
     return changed | dict.fromkeys(device for member in spread for device in member.devices)
 
 
-def serve(books: Books, request: Request) -> bool:
-    """Grants a waiting request, or starts the hand-off that it needs, if nothing is in the way; True for a grant."""
-    if request.stage is not Stage.WAITING or obstacle(books, request):
-        return False
-    leaving, coming = _to_leave(request), _to_come(books, request)
-    if leaving or coming:
-        handoffs.start(books, request, leaving=leaving, coming=coming)
-        return False
-    grant(books, request)
-    return True
+def serve(books: Books, request: Request) -> None:
+    """Grants a waiting request, or starts the hand-off that it needs, if nothing is in the way."""
+    if request.stage is not Stage.WAITING or _not_yet(books, request):
+        return
+    moves = _Moves(_to_leave(request), _to_come(books, request))
+    if _not_movable(books, request, moves):
+        return
+    if moves.leaving or moves.coming:
+        handoffs.start(books, request, leaving=moves.leaving, coming=moves.coming)
+    else:
+        grant(books, request)
 
 
 def grant(books: Books, request: Request) -> None:
@@ -52,12 +54,21 @@ def grant(books: Books, request: Request) -> None:
 
 def obstacle(books: Books, request: Request) -> str:
     """Why a request cannot be served now, in words; empty when it can, at once or by a hand-off."""
+    moves = _Moves(_to_leave(request), _to_come(books, request))
+    return _not_yet(books, request) or _not_movable(books, request, moves)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """The members that a grant would have to move."""
+
+    leaving: list[Member]
+    coming: list[Member]
+
+
+def _not_yet(books: Books, request: Request) -> str:
     return (
-        _its_groups(books, request)
-        or _its_turn(request)
-        or _its_nodes(books, request)
-        or _its_members(books, request)
-        or _its_movement(books, request)
+        _its_groups(books, request) or _its_turn(request) or _its_nodes(books, request) or _its_members(books, request)
     )
 
 
@@ -105,7 +116,7 @@ def _its_nodes(books: Books, request: Request) -> str:
 
 
 def _its_members(books: Books, request: Request) -> str:
-    for member in _own(books, request):
+    for member in leases.members_of(books, request):
         for part in member.parts.values():
             if not part.node.connected:
                 return f"{part.node.name} is not connected"
@@ -117,21 +128,20 @@ def _its_members(books: Books, request: Request) -> str:
     return ""
 
 
-def _its_movement(books: Books, request: Request) -> str:
-    leaving, coming = _to_leave(request), _to_come(books, request)
-    if not leaving and not coming:
+def _not_movable(books: Books, request: Request, moves: _Moves) -> str:
+    if not moves.leaving and not moves.coming:
         return "" if _owns_all(request) else _under_way(request.wants)
     for device in request.wants:
         if device.retry_at > books.now:
             return device.fault
-    for member in leaving:
+    for member in moves.leaving:
         for device in member.devices:
             if device.holder not in ("", request.record.job_id):
                 return f"{device.device_id} is held by {device.holder}"
         for part in member.parts.values():
             if not part.node.connected:
                 return f"{part.node.name} is not connected"
-    return _under_way([*request.wants, *(device for member in leaving for device in member.devices)])
+    return _under_way([*request.wants, *(device for member in moves.leaving for device in member.devices)])
 
 
 def _under_way(devices: Iterable[Device]) -> str:
@@ -139,10 +149,6 @@ def _under_way(devices: Iterable[Device]) -> str:
         if device.handoff:
             return f"a hand-off to {device.handoff.request.record.job_id} is under way"
     return ""
-
-
-def _own(books: Books, request: Request) -> list[Member]:
-    return leases.members_of(books, request)
 
 
 def _to_leave(request: Request) -> list[Member]:
@@ -160,4 +166,4 @@ def _to_leave(request: Request) -> list[Member]:
 def _to_come(books: Books, request: Request) -> list[Member]:
     """The job's members that have to be restored or unlocked."""
     away = (PartState.LOCKED, PartState.PARKED)
-    return [m for m in _own(books, request) if any(part.state in away for part in m.parts.values())]
+    return [m for m in leases.members_of(books, request) if any(part.state in away for part in m.parts.values())]

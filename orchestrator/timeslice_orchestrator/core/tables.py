@@ -30,12 +30,16 @@ RESIDENT = frozenset({RUNNING, LOCKED})
 class Role(Enum):
     """What a hand-off wants of a member: to leave its devices, or to come onto them."""
 
+    __hash__ = object.__hash__
+
     LEAVING = "leaving"
     COMING = "coming"
 
 
 class Phase(Enum):
     """What a hand-off is doing; each phase is one command per node, sent to all nodes at once."""
+
+    __hash__ = object.__hash__
 
     LOCK = "lock all that leave"
     SWAP = "park what leaves, restore what comes, node by node"
@@ -93,6 +97,8 @@ REACHED: dict[tuple[Role, PartState], frozenset[PartState]] = {
 
 class Stage(Enum):
     """Where a request is in its life."""
+
+    __hash__ = object.__hash__
 
     WAITING = "waiting"  # in the queue, its client listens
     DETACHED = "detached"  # in the queue, its client is away
