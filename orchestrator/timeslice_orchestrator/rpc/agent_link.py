@@ -99,14 +99,14 @@ class AgentLink:
                 case "result":
                     self._take_result(link, message.result)
                 case "report":
-                    self._engine.post(reports.report(message.report, link.node))
+                    self._engine.post(reports.report(message.report, link.node.node, link.devices))
                 case "hello":
                     raise InvalidRequest("hello: it came twice in one stream")
                 case _:
                     raise InvalidRequest("message: neither a report nor a result")
 
     def _take_result(self, link: Link, result: pb.Result) -> None:
-        event = reports.result(result, link.node)
+        event = reports.result(result, link.node.node, link.devices)
         if event.refused is not None and event.refused.reason == _STALE_EPOCH:
             # The node has heard a higher epoch since its hello; only a new hello tells which one to go above.
             raise Unavailable(f"node {link.node.node} has seen a newer epoch than {self._links.epoch}; dial in again")

@@ -21,11 +21,13 @@ class Link:
 
     Attributes:
         node: what it said in its hello.
+        devices: those of the hello.
         ended: done when the stream has to end for a reason of this side; the reason is its exception.
     """
 
     def __init__(self, node: NodeRecord) -> None:
         self.node = node
+        self.devices = frozenset(node.devices)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outbox: asyncio.Queue[pb.OrchestratorMessage | None] = asyncio.Queue()
 
@@ -85,9 +87,8 @@ class Links:
 
     def check(self, node: NodeRecord) -> None:
         """Raises InvalidRequest when another connected node has one of the devices."""
-        mine = set(node.devices)
         for link in self._links.values():
-            if link.node.node != node.node and (shared := mine.intersection(link.node.devices)):
+            if link.node.node != node.node and (shared := link.devices.intersection(node.devices)):
                 message = f"hello.devices: {sorted(shared)[0]} is a device of node {link.node.node}, which is connected"
                 raise InvalidRequest(message, hint="give each node its own name and devices")
 

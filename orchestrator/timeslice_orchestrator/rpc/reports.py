@@ -11,12 +11,14 @@ from timeslice_api.names import checked_name
 from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 
 from timeslice_orchestrator.core.events import CommandDone, PartsReported
-from timeslice_orchestrator.core.model import DeviceId, Fault, MemberKey, PartReport, Timings
+from timeslice_orchestrator.core.model import DeviceId, Fault, MemberKey, NodeName, PartReport, Timings
 from timeslice_orchestrator.rpc.answers import PART_STATES
 from timeslice_orchestrator.store import NodeRecord
 
 _STATES = {number: state for state, number in PART_STATES.items()}
 _MAX_DEVICE_ID = 253
+_MAX_MEMBERS = 10_000
+_members: dict[tuple[str, str], MemberKey] = {}  # checked before: the same few come in every result
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,16 @@ def hello(message: agent_link_pb2.Hello) -> Hello:
     return Hello(NodeRecord(node, devices, groups), parts, message.highest_epoch, message.highest_token)
 
 
-def report(message: agent_link_pb2.Report, node: NodeRecord) -> PartsReported:
-    """Parts that changed by themselves. Raises InvalidRequest."""
+def report(message: agent_link_pb2.Report, node: NodeName, known: frozenset[DeviceId]) -> PartsReported:
+    """Parts that changed by themselves, on the devices that its hello made known. Raises InvalidRequest."""
     ended = tuple(_member(key, f"report.ended[{index}]") for index, key in enumerate(message.ended))
-    return PartsReported(node.node, _parts(message.parts, "report.parts", frozenset(node.devices)), ended)
+    return PartsReported(node, _parts(message.parts, "report.parts", known), ended)
 
 
-def result(message: agent_link_pb2.Result, node: NodeRecord) -> CommandDone:
-    """The outcome of a command. Raises InvalidRequest."""
+def result(message: agent_link_pb2.Result, node: NodeName, known: frozenset[DeviceId]) -> CommandDone:
+    """The outcome of a command, on the devices that its hello made known. Raises InvalidRequest."""
     refused = _fault(message.refused) if message.HasField("refused") else None
-    parts = _parts(message.parts, "result.parts", frozenset(node.devices))
-    return CommandDone(node.node, message.command_id, parts, refused)
+    return CommandDone(node, message.command_id, _parts(message.parts, "result.parts", known), refused)
 
 
 def _device_ids(values: Iterable[str], field: str) -> tuple[DeviceId, ...]:
@@ -102,7 +103,7 @@ def _part(message: types_pb2.Part, field: str, known: frozenset[DeviceId]) -> Pa
         raise InvalidRequest(f"{field}.state {message.state} is not a state of a part")
     return PartReport(
         member=_member(message.member, f"{field}.member"),
-        devices=frozenset(_known_devices(message.device_ids, f"{field}.device_ids", known)),
+        devices=_devices(message.device_ids, f"{field}.device_ids", known),
         state=state,
         resident=message.resident,
         fault=_fault(message.fault) if message.HasField("fault") else None,
@@ -112,9 +113,21 @@ def _part(message: types_pb2.Part, field: str, known: frozenset[DeviceId]) -> Pa
     )
 
 
+def _devices(values: Sequence[str], field: str, known: frozenset[DeviceId]) -> frozenset[DeviceId]:
+    devices = frozenset(values)
+    if len(devices) == len(values) and devices <= known:
+        return devices
+    return frozenset(_known_devices(values, field, known))  # the way that names what is wrong
+
+
 def _member(message: types_pb2.MemberKey, field: str) -> MemberKey:
-    job_id = checked_name(message.job_id, f"{field}.job_id")
-    return MemberKey(job_id, checked_name(message.group_id, f"{field}.group_id"))
+    key = message.job_id, message.group_id
+    if key not in _members:
+        if len(_members) >= _MAX_MEMBERS:
+            _members.clear()
+        job_id = checked_name(message.job_id, f"{field}.job_id")
+        _members[key] = MemberKey(job_id, checked_name(message.group_id, f"{field}.group_id"))
+    return _members[key]
 
 
 def _fault(message: types_pb2.Fault) -> Fault:
