@@ -29,14 +29,14 @@ from comparison.report import Setting
 from comparison.screen import LiveScreen, PlainScreen, Screen, picture
 
 JOBS = (JobSpec("job-a", "gcd", 23), JobSpec("job-b", "count_bits", 5))
-STEPS, QUICK_STEPS = 32, 6
+STEPS, QUICK_STEPS = 30, 5
 _PICTURES_PER_S = 5  # few, so that drawing takes no part of the measured machine worth speaking of
 EXIT_CLAIM_FAILED, EXIT_BROKEN, EXIT_INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
 examples:
   ./hack/demo                        the whole demonstration, about 3 minutes
-  ./hack/demo --quick                6 steps per job, less than 40 seconds
+  ./hack/demo --quick                5 steps per job, less than 40 seconds
   ./hack/demo --json report.json     the report as JSON too
   ./hack/demo --keep /tmp/demo       keep logs and every event of every job
   ./hack/demo --bandwidth 0.5        a slower way to host memory: see what swapping costs
