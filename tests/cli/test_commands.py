@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,31 @@ def test_a_program_with_a_wrong_option_ends_with_one_line(tmp_path: Path, argume
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("module", "command", "extra"),
+    [("yaml", "orchestrator", "orchestrator"), ("pynvml", "node", "node"), ("pynvml", "up", "node")],
+    ids=lambda value: value,
+)
+def test_a_part_that_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, module: str, command: str, extra: str
+) -> None:
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; from timeslice.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, command],
+        env=environment({"TIMESLICE_STATE_DIR": str(tmp_path / "s")}),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"timeslice[{extra}]" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.processes

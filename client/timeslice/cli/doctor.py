@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from timeslice.cli import groups, serving
+from timeslice.cli import groups
 from timeslice.cli.node import add_machine, config_of
 from timeslice.cli.options import NODE_SOCKET, Subparsers, add_command, add_state_dir, state_dir
 
@@ -45,10 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         orchestrator="",
         default_group="default",
     )
-    try:
-        from timeslice_driver.doctor import examine
-    except ModuleNotFoundError as error:
-        raise serving.missing("node", error) from error
+    from timeslice_driver.doctor import examine
+
     checks = asyncio.run(examine(config, os.environ))
     print(_as_json(checks) if arguments.json else _as_text(checks))
     return int(any(check.verdict == "fail" for check in checks))

@@ -15,6 +15,7 @@ EXIT_USAGE = 2  # wrong options or configuration; as argparse has it
 EXIT_UNREACHABLE = 3  # no orchestrator or node answers
 EXIT_INTERRUPTED = 130
 
+EXTRAS = {"pynvml": "node", "yaml": "orchestrator"}  # by the module that is missing
 COMMANDS = (up, run, status, release, drain, resume, doctor, orchestrator, node)
 
 _EXIT_CODES = """\
@@ -40,11 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TimesliceError as error:
         print(f"error: {error}", file=sys.stderr)
         return _exit_status(error)
+    except ModuleNotFoundError as error:
+        print(f"error: {_missing(error)}", file=sys.stderr)
+        return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone, such as `head`
         sys.stderr.close()
         return EXIT_FAILED
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    """What to install; the bare install is the client alone. An unknown module is a fault of ours, and is raised."""
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
+    if extra is None:
+        raise error
+    return f'this command needs {error.name}, which is not installed (pip install "timeslice[{extra}]")'
 
 
 def _exit_status(error: TimesliceError) -> int:

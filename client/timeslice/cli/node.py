@@ -69,12 +69,10 @@ def config_of(
     """The node's configuration.
 
     Raises:
-        ConfigError: the node is not installed, or the groups are wrong.
+        ConfigError: the groups are wrong.
     """
-    try:
-        from timeslice_driver.config import NodeConfig
-    except ModuleNotFoundError as error:
-        raise serving.missing("node", error) from error
+    from timeslice_driver.config import NodeConfig
+
     return NodeConfig(
         state_dir=directory,
         socket=socket_path,

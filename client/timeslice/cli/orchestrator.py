@@ -46,11 +46,9 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs until SIGTERM or Ctrl-C."""
-    try:
-        from timeslice_orchestrator.config import OrchestratorConfig
-        from timeslice_orchestrator.server import Orchestrator
-    except ModuleNotFoundError as error:
-        raise serving.missing("orchestrator", error) from error
+    from timeslice_orchestrator.config import OrchestratorConfig
+    from timeslice_orchestrator.server import Orchestrator
+
     serving.configure_log(arguments)
     directory = state_dir(arguments)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Protocol
 
-from timeslice_api.errors import ConfigError, Unavailable
+from timeslice_api.errors import Unavailable
 
 
 class Service(Protocol):
@@ -74,14 +74,6 @@ async def within(seconds: float, waiting: Awaitable[None], what: str) -> None:
         raise Unavailable(f"{what} took longer than {seconds:g} s") from None
 
 
-def missing(extra: str, error: ModuleNotFoundError) -> ConfigError:
-    """The error for a part of the platform that is not installed."""
-    return ConfigError(
-        f"this command needs the module {error.name}, which is not installed",
-        hint=f'pip install "timeslice[{extra}]"',
-    )
-
-
 def ready_line(text: str) -> Callable[[], None]:
     """Prints a text when the service is ready, for people and for scripts that wait for it."""
     return lambda: print(text, flush=True)
@@ -89,8 +81,6 @@ def ready_line(text: str) -> Callable[[], None]:
 
 def configure_log(arguments: argparse.Namespace) -> None:
     """Sends the log to standard error as the options say."""
-    try:
-        from timeslice_orchestrator import log
-    except ModuleNotFoundError as error:
-        raise missing("orchestrator", error) from error
+    from timeslice_orchestrator import log
+
     log.configure(arguments.log_level, as_json=arguments.log_json)

@@ -51,11 +51,9 @@ def add(commands: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs until SIGTERM or Ctrl-C. Prints what jobs need in their environment, as shell commands."""
     directory = state_dir(arguments)
-    try:
-        from timeslice_orchestrator.config import OrchestratorConfig
-        from timeslice_orchestrator.server import Orchestrator
-    except ModuleNotFoundError as error:
-        raise serving.missing("orchestrator", error) from error
+    from timeslice_orchestrator.config import OrchestratorConfig
+    from timeslice_orchestrator.server import Orchestrator
+
     serving.configure_log(arguments)
     address = unix_address(str(directory / ORCHESTRATOR_SOCKET))
     node_socket = directory / NODE_SOCKET
