@@ -61,7 +61,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--bandwidth", type=_positive(float), default=2.5, metavar="GB/S", help="of parking; default 2.5"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"argument --json: there is no folder {options.json.parent}")
+    return options
 
 
 def _positive(kind: type) -> Any:

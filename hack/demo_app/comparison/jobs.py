@@ -41,7 +41,7 @@ class JobProcess:
     def __init__(self, run: Run, spec: JobSpec, *, env: Mapping[str, str], log: Path, ears: Ears) -> None:
         self.run, self.spec = run, spec
         self._log = log
-        command = [sys.executable, "-m", "grpo", "--wait", "--steps", str(run.steps)]
+        command = [sys.executable, "-P", "-m", "grpo", "--wait", "--steps", str(run.steps)]
         command += ["--task", spec.task, "--seed", str(spec.seed)]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
