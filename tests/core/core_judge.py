@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_world import EMPTY, FAILED, RUNNING, World
 from timeslice_api.errors import TimesliceError
-from timeslice_orchestrator.core.books import Books
+from timeslice_orchestrator.core.books import Books, Request
 from timeslice_orchestrator.core.effects import Effect, Granted, SendCommand
 from timeslice_orchestrator.core.events import Event, Resumed
 from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, RequestRecord
@@ -52,6 +52,7 @@ class Judge(World):
         self.token = lease.token
         self._nobody_else_is_there(lease.job_id, lease.devices)
         self._own_state_is_there(lease.job_id, lease.group_ids, lease.devices)
+        self._nothing_is_drained(lease.group_ids, lease.devices - before)
         self._nobody_was_overtaken(granted.request_id, lease.devices - before)
         super().on_grant(granted)
 
@@ -69,6 +70,10 @@ class Judge(World):
             for key, part in node.parts.items():
                 if key.job_id == job and key.group_id in groups:
                     assert part.state in (RUNNING, EMPTY), f"{key} is granted while {part.state} on {node.name}"
+
+    def _nothing_is_drained(self, groups: tuple[str, ...], new: frozenset[str]) -> None:
+        drained = {group for group in groups if ("drain", group) in self.store}
+        assert not (drained and new), f"{new} granted while {drained} is draining"
 
     def _nobody_was_overtaken(self, request: str, devices: frozenset[str]) -> None:
         mine = self.books.requests[request].record
@@ -105,8 +110,26 @@ class Judge(World):
             assert len(there) <= 1, f"{there} are both on {device}"
         self._store_is_complete()
         self._books_are_consistent()
+        self._nobody_waits_in_a_circle()
         for group in self.core.groups():
             self.core.view(group, self.now)
+
+    def _nobody_waits_in_a_circle(self) -> None:
+        waiting = [request for request in self.books.requests.values() if not request.lease]
+        left = {request: self._waits_for(request) for request in waiting}
+        while free := [request for request, others in left.items() if not others & left.keys()]:
+            for request in free:
+                del left[request]
+        assert not left, [request.record for request in left]
+
+    def _waits_for(self, request: Request) -> set[Request]:
+        job, others = request.record.job_id, set()
+        for device in request.wants:
+            if device.holder == job:
+                continue
+            others |= {r for r in self.books.requests.values() if not r.lease and r.record.job_id == device.holder}
+            others |= {r for r in device.queue if r.record.ticket < request.record.ticket and r.record.job_id != job}
+        return others
 
     def _store_is_complete(self) -> None:
         waiting = {r.record for r in self.books.requests.values() if not r.lease}

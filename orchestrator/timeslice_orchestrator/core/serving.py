@@ -44,12 +44,9 @@ def serve(books: Books, request: Request) -> None:
 
 def grant(books: Books, request: Request) -> None:
     """Takes a request out of the queue and gives it its lease."""
-    gains = not _owns_all(request)
-    queue.leave(books, request)
+    queue.leave(books, request)  # which has us look at others of its job, that may hold along with it
     books.out.drop(request.record)
     leases.grant(books, request)
-    if gains:  # others of its job may hold along with it, wherever they stand
-        books.again.update(books.jobs[request.record.job_id].waiting)
 
 
 def obstacle(books: Books, request: Request) -> str:
