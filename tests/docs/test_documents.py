@@ -75,8 +75,6 @@ def test_a_groups_file_of_the_documents_is_a_good_one(snippet: Snippet) -> None:
 
     found = {group.group_id for group in parsed(snippet.text, snippet.place)}
     assert yaml.safe_load(snippet.text)["groups"].keys() == found
-        group.group_id for group in parsed(snippet.text, snippet.place)
-    }
 
 
 def test_links_between_the_documents_lead_to_files_that_exist() -> None:
