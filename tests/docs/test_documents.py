@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from shown import DOCUMENTS, ROOT, Snippet, commands, snippets
 from embedded import DEVICE_BYTES, Platform
 from gpu_emulator.emulator import Emulator
+from shown import DOCUMENTS, ROOT, Snippet, commands, snippets
 
 # Commands that take too long here, or serve for ever, and the file that runs them.
 ELSEWHERE = {
