@@ -3,6 +3,7 @@ environment of living processes."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import replace
@@ -61,17 +62,23 @@ class Recovery:
         if record is None:
             return Watermark()
         if record.boot_id == self._procfs.boot_id():
-            await self._from_record(record.parts)
+            await self._from_record(await asyncio.to_thread(self._living, record.parts))
         return record.watermark
 
-    async def _from_record(self, parts: Collection[Part]) -> None:
-        """The processes that still live; the driver tells their states."""
+    def _living(self, parts: Collection[Part]) -> list[Part]:
+        """Those with processes that still live."""
+        living = []
         for part in parts:
-            living = {process: held for process, held in part.held.items() if self._procfs.alive(process)}
-            family = self._procfs.family(part.roots | living.keys())
-            if family:
-                self._table.put(replace(part, held=living, family=family))
-        members = [part.member for part in self._table.parts()]
+            held = {process: each for process, each in part.held.items() if self._procfs.alive(process)}
+            if family := self._procfs.family(part.roots | held.keys()):
+                living.append(replace(part, held=held, family=family))
+        return living
+
+    async def _from_record(self, parts: Collection[Part]) -> None:
+        """The driver tells the states of their processes."""
+        for part in parts:
+            self._table.put(part)
+        members = [part.member for part in parts]
         await self._survey.ask(members)
         await self._look(members)
 

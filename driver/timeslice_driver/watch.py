@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from timeslice_driver.backends.base import TargetState
@@ -51,6 +51,7 @@ class Watch:
         self._descriptors: dict[ProcessId, int] = {}
         self._followed: dict[Member, frozenset[ProcessId]] = {}
         self._doubtful: set[Member] = set()
+        self._dead: set[ProcessId] = set()
         self._wake = asyncio.Event()
         self._unlisten: Callable[[], None] = lambda: None
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,6 +111,7 @@ class Watch:
 
     def _ended(self, process: ProcessId) -> None:
         self._forget(process)
+        self._dead.add(process)
         self._doubtful |= {part.member for part in self._table.parts() if process in part.family}
         self._wake.set()
 
@@ -118,20 +120,18 @@ class Watch:
             await self._wake.wait()
             self._wake.clear()
             members, self._doubtful = self._doubtful, set()
+            dead, self._dead = self._dead, set()
             for member in members:
                 try:
-                    await self._settle(member)
+                    await self._settle(member, dict.fromkeys(dead, TargetState.GONE))
                 except Exception:  # the outermost loop: the other parts must not go unwatched
                     log.exception("cannot find out whether %s has ended", member)
 
-    async def _settle(self, member: Member) -> None:
+    async def _settle(self, member: Member, gone: Mapping[ProcessId, TargetState]) -> None:
         """Lets the dead go; when nobody is left, looks in the whole machine for children that nobody knew of."""
         part = self._table.get(member)
         if part is None:
             return
-        gone = {
-            process: TargetState.GONE for process in part.family | part.held.keys() if not self._procfs.alive(process)
-        }
         part = part.with_states(gone)
         if not part.family:
             survivors = await self._survivors(member)

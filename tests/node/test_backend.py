@@ -75,17 +75,17 @@ async def test_every_step_leads_to_the_next_state_through_driver_and_command_ali
         assert outcome.seconds > 0
 
 
-async def test_a_step_that_is_repeated_counts_as_done(backend: CudaBackend, jobs: Jobs) -> None:
+async def test_a_step_that_is_repeated_counts_as_done(driver: CudaBackend, jobs: Jobs) -> None:
     job = target(jobs(2 * MIB))
-    await backend.lock([job], timeout_s=2)
+    await driver.lock([job], timeout_s=2)
     for _ in range(2):
-        outcome = await backend.checkpoint([job])
+        outcome = await driver.checkpoint([job])
         assert (outcome.states[job.process], outcome.faults) == (TargetState.CHECKPOINTED, {})
 
 
-async def test_a_step_out_of_order_is_refused_with_the_true_state(backend: CudaBackend, jobs: Jobs) -> None:
+async def test_a_step_out_of_order_is_refused_with_the_true_state(driver: CudaBackend, jobs: Jobs) -> None:
     job = target(jobs(2 * MIB))
-    outcome = await backend.checkpoint([job])
+    outcome = await driver.checkpoint([job])
     assert outcome.states[job.process] is TargetState.RUNNING
     assert outcome.faults[job.process].reason == "IllegalState"
 
@@ -102,7 +102,7 @@ async def test_a_lock_ends_with_its_time_limit(backend: CudaBackend, jobs: Jobs)
 
 
 async def test_processes_without_a_context_and_dead_ones_are_told_apart(
-    backend: CudaBackend, emulator: Emulator, jobs: Jobs
+    driver: CudaBackend, emulator: Emulator, jobs: Jobs
 ) -> None:
     with Puppet(emulator) as asker:
         asker.must("init")
@@ -112,35 +112,35 @@ async def test_processes_without_a_context_and_dead_ones_are_told_apart(
         gone = ProcessId(job.process.pid, job.process.start_time + 1)  # its number was given to another
         assert bare
         assert me
-        states = await backend.probe([bare, me, job.process, gone])
+        states = await driver.probe([bare, me, job.process, gone])
     assert states[me] is TargetState.NOTHING
     assert states[job.process] is TargetState.RUNNING
     assert states[gone] is TargetState.GONE
     assert states[bare] in {TargetState.NOTHING, TargetState.RUNNING}
-    outcome = await backend.lock([Target(gone), Target(me)], timeout_s=1)
+    outcome = await driver.lock([Target(gone), Target(me)], timeout_s=1)
     assert outcome.states == {gone: TargetState.GONE, me: TargetState.NOTHING}
     assert outcome.faults == {}
     assert cuda_state(emulator, job.process.pid) == "RUNNING"
 
 
 async def test_a_target_that_dies_in_a_step_is_gone_and_no_fault(
-    backend: CudaBackend, emulator: Emulator, jobs: Jobs
+    driver: CudaBackend, emulator: Emulator, jobs: Jobs
 ) -> None:
     job, other = target(jobs(2 * MIB)), target(jobs(2 * MIB))
-    await backend.lock([job, other], timeout_s=2)
+    await driver.lock([job, other], timeout_s=2)
     emulator.inject(Fault("checkpoint", pid=job.process.pid, kill_target=True))
-    outcome = await backend.checkpoint([job, other])
+    outcome = await driver.checkpoint([job, other])
     assert outcome.states == {job.process: TargetState.GONE, other.process: TargetState.CHECKPOINTED}
     assert outcome.faults == {}
 
 
 async def test_a_target_that_the_driver_gives_up_is_unrecoverable(
-    backend: CudaBackend, emulator: Emulator, jobs: Jobs
+    driver: CudaBackend, emulator: Emulator, jobs: Jobs
 ) -> None:
     job = target(jobs(2 * MIB))
-    await backend.lock([job], timeout_s=2)
+    await driver.lock([job], timeout_s=2)
     emulator.inject(Fault("checkpoint", fail_state=True))
-    outcome = await backend.checkpoint([job])
+    outcome = await driver.checkpoint([job])
     assert outcome.states[job.process] is TargetState.FAILED
     assert outcome.faults[job.process].reason == "Unrecoverable"
     assert outcome.spoilt == {job.process}
