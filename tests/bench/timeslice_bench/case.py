@@ -67,9 +67,9 @@ QUICK = Effort(
     throughput_s=5.0,
     parked_granted=500,
     snapshot_bytes=512 << 20,
-    snapshots=5,
+    snapshots=4,
     cycles=2_000,
-    warm_up_cycles=1_000,
+    warm_up_cycles=500,
     warm_up_s=0.0,
     limit_s=40.0,
 )
