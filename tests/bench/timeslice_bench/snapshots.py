@@ -94,8 +94,8 @@ def _ratio(step: str, times: dict[str, list[float]], *, size: int, empty_s: floa
     # Whatever else the machine does makes a copy longer, never shorter: the best of each is compared.
     seconds, yardstick = min(times[step]), min(times[f"{step} memcpy"])
     detail = (
-        f"{size / 1e9 / seconds:.2f} GB/s of {size >> 20} MiB, best of {len(times[step])}; one memcpy into memory as fresh, on one thread: "
-        f"{size / 1e9 / yardstick:.2f} GB/s; bytes on the device {'unchanged' if unchanged else 'CHANGED'}; "
-        f"empty call: ListJobs of the node"
+        f"{size / 1e9 / seconds:.2f} GB/s of {size >> 20} MiB, best of {len(times[step])}; "
+        f"one memcpy into memory as fresh, on one thread: {size / 1e9 / yardstick:.2f} GB/s; "
+        f"bytes on the device {'unchanged' if unchanged else 'CHANGED'}; empty call: ListJobs of the node"
     )
     return Measurement(f"{step}_vs_memcpy", yardstick / seconds, seconds / empty_s, detail, sound=unchanged)
