@@ -75,6 +75,7 @@ def _become_program(answer: str, output: int) -> None:
 
 
 def _give_up_rights() -> None:
+    memory = _address_space() + MEMORY  # read now: nobody may not even be allowed into the root folder
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -82,7 +83,7 @@ def _give_up_rights() -> None:
     signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever Python is busy with
     for limit, wanted in (
         (resource.RLIMIT_CPU, 1),
-        (resource.RLIMIT_AS, _address_space() + MEMORY),
+        (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),
