@@ -84,11 +84,11 @@ async def test_a_lost_device_has_a_fault_and_does_not_hide_the_others(inventory:
 async def test_a_call_that_hangs_is_given_up_and_the_next_gets_a_thread_of_its_own(emulator: Emulator) -> None:
     inventory = Inventory(Nvml(str(emulator.libraries / "libnvidia-ml.so.1")), timeout_s=0.3)
     await inventory.open()
-    emulator.inject(Fault("nvmlSystemGetDriverVersion", delay_ms=1500, nth=1))
+    emulator.inject(Fault("nvmlSystemGetDriverVersion", delay_ms=3000, nth=1))
     began = time.monotonic()
     with pytest.raises(InventoryError, match="did not answer within") as error:
         await inventory.driver_version()
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 2.5
     assert "dmesg" in error.value.hint
     assert await inventory.driver_version() == "570.86"
     await inventory.close()
