@@ -267,8 +267,10 @@ def test_a_drained_group_grants_nothing_more_but_its_holder_goes_on() -> None:
 
 
 def test_a_group_without_devices_makes_its_requests_wait_with_the_reason() -> None:
-    world = World({"g": {}})
+    world = World({"g": {"n1": []}})
     assert world.waits(world.acquire("a", "g")).reason == "group g has no devices"
+    world.join("b", "g", n1=[])
+    assert world.waits(world.acquire("b", "g")).reason == "group g has no devices"
 
 
 def test_a_circle_of_jobs_that_wait_for_each_other_is_refused_by_its_name() -> None:

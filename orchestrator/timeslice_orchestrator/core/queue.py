@@ -19,14 +19,16 @@ def ticket_of(request: Request) -> int:
     return request.record.ticket
 
 
+def covered(books: Books, job_id: JobId, group: Group) -> tuple[Device, ...]:
+    """The devices that a job uses in a group: those of its member, all of them while it has none."""
+    member = books.members.get(MemberKey(job_id, group.group_id))
+    return (member.devices if member else ()) or group.devices
+
+
 def wanted(books: Books, job_id: JobId, group_ids: Iterable[GroupId]) -> tuple[Device, ...]:
-    """The devices that an acquire covers: those of the job's members, all of a group's where it has none."""
-    devices: dict[Device, None] = {}
-    for group_id in group_ids:
-        member = books.members.get(MemberKey(job_id, group_id))
-        found = member.devices if member else ()
-        devices.update(dict.fromkeys(found or books.group(group_id).devices))
-    return tuple(devices)
+    """The devices that an acquire covers."""
+    groups = map(books.group, group_ids)
+    return tuple(dict.fromkeys(device for group in groups for device in covered(books, job_id, group)))
 
 
 def enter(books: Books, request: Request) -> None:

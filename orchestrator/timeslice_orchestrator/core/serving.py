@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from timeslice_orchestrator.core import handoffs, leases, queue
 from timeslice_orchestrator.core.books import Books, Device, Member, Request
-from timeslice_orchestrator.core.model import MemberKey, PartState
+from timeslice_orchestrator.core.model import PartState
 from timeslice_orchestrator.core.tables import Stage
 
 
@@ -79,7 +79,7 @@ def _its_groups(books: Books, request: Request) -> str:
     for group in queue.groups_of(books, request):
         if not group.spec:
             return f"group {group.group_id} is not known"
-        if not group.devices and MemberKey(request.record.job_id, group.group_id) not in books.members:
+        if not queue.covered(books, request.record.job_id, group):
             return f"group {group.group_id} has no devices"
         if group.draining and not _owns_all(request):  # a job's other ranks may join what it is in
             return f"{group.group_id} is draining"
