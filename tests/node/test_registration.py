@@ -146,7 +146,9 @@ async def test_a_part_ends_when_its_last_process_does(world: World) -> None:
 
 async def test_children_that_nobody_had_seen_keep_a_part_alive(world: World) -> None:
     await world.start(look_interval_s=60)
-    command = "sleep 1; sleep 60 >/dev/null & echo $!"  # the shell registered is gone before its child was ever looked at
+    command = (
+        "sleep 1; sleep 60 >/dev/null & echo $!"  # the shell registered is gone before its child was ever looked at
+    )
     shell = await asyncio.create_subprocess_exec(
         "sh", "-c", command, stdout=asyncio.subprocess.PIPE, env={**os.environ, "TIMESLICE_JOB_ID": "a"}
     )
