@@ -17,10 +17,11 @@ class Judge(World):
     open_: dict[str, tuple[str, tuple[str, ...]]]
     ended: dict[str, str]
     token: int
+    asked_before: dict[str, set[str]]
 
     def do(self, event: Event) -> list[Effect]:
         if not hasattr(self, "open_"):
-            self.open_, self.ended, self.token = {}, {}, 0
+            self.open_, self.ended, self.token, self.asked_before = {}, {}, 0, {}
         effects = super().do(event)
         for effect in effects:
             if isinstance(effect, SendCommand):
@@ -30,6 +31,11 @@ class Judge(World):
     @property
     def books(self) -> Books:
         return self.core._books
+
+    def restart(self, *, connect: bool = True) -> None:
+        """What was asked before and what after a grant is not stored."""
+        self.asked_before = {request: {*self.open_} for request in self.leases}
+        super().restart(connect=connect)
 
     def _token_rises(self, token: int) -> None:
         counters = self.store["counters"]
@@ -54,6 +60,7 @@ class Judge(World):
         self._own_state_is_there(lease.job_id, lease.group_ids, lease.devices)
         self._nothing_is_drained(lease.group_ids, lease.devices - before)
         self._nobody_was_overtaken(granted.request_id, lease.devices - before)
+        self.asked_before[granted.request_id] = {*self.open_}
         super().on_grant(granted)
 
     def _nobody_else_is_there(self, job: str, devices: frozenset[str]) -> None:
@@ -125,11 +132,21 @@ class Judge(World):
     def _waits_for(self, request: Request) -> set[Request]:
         job, others = request.record.job_id, set()
         for device in request.wants:
-            if device.holder == job:
-                continue
-            others |= {r for r in self.books.requests.values() if not r.lease and r.record.job_id == device.holder}
-            others |= {r for r in device.queue if r.record.ticket < request.record.ticket and r.record.job_id != job}
+            if device.holder != job:
+                others |= self._asked_while_holding(device.device_id)
+                others |= {
+                    r for r in device.queue if r.record.ticket < request.record.ticket and r.record.job_id != job
+                }
         return others
+
+    def _asked_while_holding(self, device: str) -> set[Request]:
+        """What the holder of a device asks for, unless it did so before it held."""
+        found = set()
+        for held, lease in self.leases.items():
+            if device in lease.devices:
+                mine = (r for r in self.books.requests.values() if not r.lease and r.record.job_id == lease.job_id)
+                found |= {r for r in mine if r.record.request_id not in self.asked_before[held]}
+        return found
 
     def _store_is_complete(self) -> None:
         waiting = {r.record for r in self.books.requests.values() if not r.lease}

@@ -414,3 +414,27 @@ def test_a_long_queue_without_a_circle_is_searched_and_found_sound() -> None:
     for job in ("c", "c", "x", "c", "b"):
         world.acquire(job, "i")
     assert world.waits(world.acquire("a", "h")).reason == "held by b"
+
+
+def test_what_was_asked_for_before_a_grant_is_no_part_of_a_circle() -> None:
+    world = World(TWO)
+    first = world.acquire("x", "g")
+    world.acquire("b", "h")
+    trainer, sampler = world.acquire("a", "g"), world.acquire("a", "h")
+    world.yield_(first)
+    assert world.holds(trainer)
+    request = world.acquire("b", "g")
+    assert world.waits(request).reason == "held by a"
+    assert world.waits(sampler).reason == "held by b"
+
+
+def test_a_rank_that_has_to_queue_again_since_the_other_yielded_is_refused_if_that_closes_a_circle() -> None:
+    world = World({name: {"n1": [f"d{name}"]} for name in "defg"})
+    world.acquire("x", "e")
+    first, _ = world.acquire("j", "d"), world.acquire("j", "f")
+    world.acquire("k", "d", "f")
+    other = world.acquire("j", "g", "e")
+    rank = world.acquire("j", "d", "e")
+    world.yield_(first)
+    assert world.refused[rank].message == "j holds f, waits for d behind k, which waits for f"
+    assert world.waits(other).reason == "held by x"

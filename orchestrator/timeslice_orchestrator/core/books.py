@@ -137,6 +137,7 @@ class Request:
     lease: Lease | None = None
     waited_s: float = 0.0
     granted_at: float = 0.0
+    granted_after: int = 0  # the newest ticket when it was granted; later ones were asked for while it was held
     had_parts: bool = False
 
     def go(self, stage: Stage) -> None:
@@ -265,9 +266,9 @@ class Books:
         self._save_counters()
         return self._token
 
-    def peek_ticket(self) -> int:
-        """What `next_ticket` would give."""
-        return self._ticket + 1
+    def last_ticket(self) -> int:
+        """The newest ticket."""
+        return self._ticket
 
     def next_ticket(self) -> int:
         """A ticket behind all others, saved with this step."""

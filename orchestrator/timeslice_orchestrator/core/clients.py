@@ -60,7 +60,7 @@ def _arrive(books: Books, event: AcquireRequested) -> None:
         member = books.members.get(MemberKey(event.job_id, group_id))
         if member and member.quarantine:
             raise members.quarantined(member)
-    ticket = books.peek_ticket()
+    ticket = books.last_ticket() + 1
     record = RequestRecord(event.request_id, event.job_id, group_ids, ticket, event.holder)
     request = Request(record, Stage.WAITING, books.now, queue.wanted(books, event.job_id, group_ids))
     if error := cycles.closed_by(books, request):

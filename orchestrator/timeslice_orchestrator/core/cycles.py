@@ -1,7 +1,8 @@
 """Deadlocks: would a request close a circle of jobs that wait for each other?
 
-A request waits for the holders of its devices and for earlier requests of other jobs on them; a job that holds and
-waits is taken to give nothing back before it gets what it waits for.
+A request waits for the holders of its devices and for earlier requests of other jobs on them. A job that asks while it
+holds is taken to give nothing back before it gets what it asks for; requests that were already waiting when a lease was
+granted were made by somebody who does not hold it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Search:
     def __init__(self, books: Books, start: Request) -> None:
         self._books = books
         self._start = start
-        self._holders: set[JobId] = set()
+        self._holders: set[Device] = set()
         self._looked: dict[Device, tuple[int, JobId, int]] = {}
 
     def edges(self, waiter: Request) -> Iterator[_Edge]:
@@ -42,16 +43,21 @@ class _Search:
         for device in waiter.wants:
             if device.holder == job_id:
                 continue
-            if device.holder and device.holder not in self._holders:
+            if device.holder and device not in self._holders:
                 yield from self._held(waiter, device)
             yield from self._before(waiter, device)
 
     def _held(self, waiter: Request, device: Device) -> Iterator[_Edge]:
-        self._holders.add(device.holder)
+        self._holders.add(device)
+        job = self._books.jobs[device.holder]
+        leases = (held for held in job.held.values() if held.lease and device.device_id in held.lease.devices)
+        since = min(held.granted_after for held in leases)
+        others = [*job.waiting.values()]
         if device.holder == self._start.record.job_id:  # which may not be in the queue yet
-            yield _Edge(waiter, self._start, device, held=True)
-        for other in self._books.jobs[device.holder].waiting.values():
-            yield _Edge(waiter, other, device, held=True)
+            others.append(self._start)
+        for other in others:
+            if queue.ticket_of(other) > since:
+                yield _Edge(waiter, other, device, held=True)
 
     def _before(self, waiter: Request, device: Device) -> Iterator[_Edge]:
         """Below `seen` all were found; up to `end` all but those of `job_id`, whose request looked then."""
@@ -67,10 +73,7 @@ class _Search:
 
 def closed_by(books: Books, request: Request) -> WouldDeadlock | None:
     """The error that names the circle which a request closes, whether or not it is in the queue yet."""
-    waits = request.record.request_id in books.requests
-    if not (
-        books.entangled if waits else request.record.job_id in books.jobs and books.jobs[request.record.job_id].held
-    ):
+    if not (books.entangled or _holds(books, request.record.job_id)):
         return None
     search, edges, todo = _Search(books, request), dict[Request, _Edge](), deque([request])
     while todo:
@@ -81,6 +84,10 @@ def closed_by(books: Books, request: Request) -> WouldDeadlock | None:
                 edges[edge.other] = edge
                 todo.append(edge.other)
     return None
+
+
+def _holds(books: Books, job_id: JobId) -> bool:
+    return job_id in books.jobs and bool(books.jobs[job_id].held)
 
 
 def _circle(edges: dict[Request, _Edge], last: _Edge, start: Request) -> list[_Edge]:

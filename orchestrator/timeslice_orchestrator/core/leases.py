@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from timeslice_orchestrator.core import queue
+from timeslice_orchestrator.core import cycles, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Device, Ended, Group, Member, Node, Request
 from timeslice_orchestrator.core.effects import Granted, LeasesEnded
 from timeslice_orchestrator.core.model import (
@@ -27,6 +27,7 @@ def grant(books: Books, request: Request) -> None:
     record, settings = request.record, books.settings
     request.go(Stage.HELD)
     request.waited_s, request.granted_at = books.now - request.arrived_at, books.now
+    request.granted_after = books.last_ticket()
     request.lease = Lease(
         lease_id=_PREFIX + record.request_id,
         request_id=record.request_id,
@@ -107,18 +108,33 @@ def end(books: Books, request: Request, how: End) -> None:
     assert request.lease
     request.go(Stage.ENDED)
     request.due = NEVER
-    for device in devices_of(books, request):
-        device.holds -= 1
-        if not device.holds:
-            device.holder = ""
-            device.held_s += books.now - device.held_since
-            books.dirty[device] = None
+    freed = [device for device in devices_of(books, request) if _release(books, device)]
     for group in queue.groups_of(books, request):
         books.out.touch(group.group_id)
     books.out.drop(LeaseRecord(request.lease))
     del books.jobs[request.record.job_id].held[request.record.request_id]
     books.job_changed(request.record.job_id)
     queue.forget(books, request, Ended(request.record.job_id, how))
+    _queue_again(books, request.record.job_id, freed)
+
+
+def _release(books: Books, device: Device) -> bool:
+    """One lease less on a device; True when it was the last."""
+    device.holds -= 1
+    if device.holds:
+        return False
+    device.holder = ""
+    device.held_s += books.now - device.held_since
+    books.dirty[device] = None
+    return True
+
+
+def _queue_again(books: Books, job_id: JobId, freed: list[Device]) -> None:
+    """A job's requests queue from now on for what it held; one that thereby waits in a circle is refused."""
+    job = books.jobs.get(job_id)
+    for request in [*job.waiting.values()] if job and freed else []:
+        if not set(freed).isdisjoint(request.wants) and (error := cycles.closed_by(books, request)):
+            queue.end(books, request, End.REFUSED, error)
 
 
 def take(books: Books, request: Request, how: End) -> None:
