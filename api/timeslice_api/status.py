@@ -33,6 +33,7 @@ def trailer_of(error: errors.TimesliceError) -> tuple[tuple[str, bytes], ...]:
         retryable=error.retryable,
         job_id=error.job_id,
         group_id=error.group_id,
+        reason=error.reason if isinstance(error, errors.OperationFailed) else "",
     )
     return ((TRAILER, detail.SerializeToString()),)
 
@@ -58,6 +59,8 @@ def _from_detail(detail: types_pb2.ErrorDetail) -> errors.TimesliceError:
     cls = errors.by_name(detail.kind)
     error = cls(detail.message, hint=detail.hint, job_id=detail.job_id, group_id=detail.group_id)
     error.retryable = detail.retryable
+    if isinstance(error, errors.OperationFailed):
+        error.reason = detail.reason
     return error
 
 

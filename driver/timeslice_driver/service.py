@@ -127,7 +127,7 @@ def _failed(part: Part) -> OperationFailed:
     assert part.fault
     fault, member = part.fault, part.member
     error = OperationFailed(
-        f"{fault.reason}: {fault.message}",
+        fault.message,
         reason=fault.reason,
         hint=fault.hint,
         job_id=member.job_id,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import pytest
 from gpu_emulator.emulator import Emulator
+from timeslice_api.errors import OperationFailed
 from timeslice_api.status import from_rpc
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
 from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc, types_pb2
@@ -118,6 +122,14 @@ class World:
             return await asyncio.wait_for(call, 20)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error) from error
+
+
+@contextmanager
+def failing(pattern: str) -> Iterator[pytest.ExceptionInfo[OperationFailed]]:
+    """The body must end in an OperationFailed; `pattern` is of its "Reason: message"."""
+    with pytest.raises(OperationFailed) as failed:
+        yield failed
+    assert re.search(pattern, f"{failed.value.reason}: {failed.value.message}")
 
 
 def _key(part: types_pb2.Part) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from gpu_emulator.faults import Fault
 from gpu_emulator.puppet import Puppet
-from node_world import MIB, NAMES, World, cuda_state, in_use
-from timeslice_api.errors import OperationFailed
+from node_world import MIB, NAMES, World, cuda_state, failing, in_use
 from timeslice_driver.preflight import Margins
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
@@ -211,7 +210,7 @@ async def test_a_lock_that_does_not_come_to_an_end_is_refused_and_the_job_goes_o
     await world.register("a", busy.pid)
     await world.register("a", idle.pid)
     busy.must("launch_busy", milliseconds=4000)
-    with pytest.raises(OperationFailed, match=f"LockTimeout.*{busy.pid}") as refused:
+    with failing(f"LockTimeout.*{busy.pid}") as refused:
         await world.park("a", lock_timeout_s=0.2)
     assert refused.value.retryable
     assert "collective" in refused.value.hint
@@ -230,7 +229,7 @@ async def test_a_checkpoint_that_fails_is_undone_and_named(world: World, jobs: J
     await world.register("a", first.pid)
     await world.register("a", second.pid)
     world.emulator.inject(Fault("checkpoint", pid=second.pid, rc=code))
-    with pytest.raises(OperationFailed, match=f"{reason}.*{second.pid}"):
+    with failing(f"{reason}.*{second.pid}"):
         await world.park("a")
     part = (await world.parts())["a"]
     assert NAMES[part.state] == "RUNNING"
@@ -247,7 +246,7 @@ async def test_a_restore_that_fails_leaves_the_whole_part_parked(world: World, j
     await world.register("a", second.pid)
     await world.park("a")
     world.emulator.inject(Fault("restore", pid=second.pid, rc=46))
-    with pytest.raises(OperationFailed, match="DeviceUnavailable"):
+    with failing("DeviceUnavailable"):
         await world.restore("a")
     assert await world.state("a") == "PARKED"
     assert in_use(world.emulator) == 0
@@ -262,13 +261,13 @@ async def test_a_restore_that_spoils_a_process_names_it_and_says_what_to_do(worl
     await world.register("a", second.pid)
     await world.park("a")
     world.emulator.inject(Fault("restore", pid=second.pid, poison=True))
-    with pytest.raises(OperationFailed, match=f"Unrecoverable: process {second.pid}") as failed:
+    with failing(f"Unrecoverable: process {second.pid}") as failed:
         await world.restore("a")
     assert f"end process {second.pid}" in failed.value.hint
     part = (await world.parts())["a"]
     assert NAMES[part.state] == "FAILED"
     assert not part.resident
-    with pytest.raises(OperationFailed, match="Unrecoverable"):
+    with failing("Unrecoverable"):
         await world.restore("a")
     second.kill()
     await world.until("a", "PARKED")
@@ -281,7 +280,7 @@ async def test_free_device_memory_is_checked_before_a_restore_could_spoil_the_pr
     await world.register("a", job.pid)
     await world.park("a")
     intruder = jobs(36 * MIB)
-    with pytest.raises(OperationFailed, match=rf"DeviceMemory: .*38\.0 MiB.*process {intruder.pid} with") as refused:
+    with failing(rf"DeviceMemory: .*38\.0 MiB.*process {intruder.pid} with") as refused:
         await world.restore("a")
     assert refused.value.retryable
     assert await world.state("a") == "PARKED"
@@ -304,14 +303,14 @@ async def test_a_stopped_process_is_neither_parked_nor_restored(world: World, jo
     await world.register("a", job.pid)
     os.kill(job.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(OperationFailed, match=f"ProcessStopped: cannot park process {job.pid}"):
+        with failing(f"ProcessStopped: cannot park process {job.pid}"):
             await world.park("a")
     finally:
         os.kill(job.pid, signal.SIGCONT)
     await world.park("a")
     os.kill(job.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(OperationFailed, match="ProcessStopped: cannot restore"):
+        with failing("ProcessStopped: cannot restore"):
             await world.restore("a")
     finally:
         os.kill(job.pid, signal.SIGCONT)
@@ -324,7 +323,7 @@ async def test_more_device_memory_than_the_machine_has_to_spare_is_refused_with_
     await world.start(margins=Margins(cgroup=0, node=1 << 50, device=0))
     job = jobs(4 * MIB)
     await world.register("a", job.pid)
-    with pytest.raises(OperationFailed, match=r"HostMemory: parking needs 6\.0 MiB of host memory and .* to spare"):
+    with failing(r"HostMemory: parking needs 6\.0 MiB of host memory and .* to spare"):
         await world.park("a")
     assert await world.state("a") == "RUNNING"
 
@@ -340,7 +339,7 @@ async def test_a_device_in_a_mode_that_forbids_parking_is_named_before_anything_
     world.emulator.set_device(0, **modes)
     await world.start()
     await world.register("a", job.pid)
-    with pytest.raises(OperationFailed, match=reason) as refused:
+    with failing(reason) as refused:
         await world.park("a")
     assert hint in refused.value.hint
     assert job.call("allocate", size=MIB)[0] == 0
@@ -350,7 +349,7 @@ async def test_a_client_of_mps_is_refused(world: World, jobs: Jobs) -> None:
     await world.start()
     job = jobs(4 * MIB, flags="mps")
     await world.register("a", job.pid)
-    with pytest.raises(OperationFailed, match="MpsClient") as refused:
+    with failing("MpsClient") as refused:
         await world.park("a")
     assert "MPS" in refused.value.hint
     assert await world.state("a") == "RUNNING"
@@ -384,7 +383,7 @@ class TestTwoDevices:
         job.must("allocate", size=MIB)
         for group_id in self.GROUPS:
             await world.register("a", job.pid, group_id=group_id)
-        with pytest.raises(OperationFailed, match=f"ProcessInTwoGroups: process {job.pid} .* of group g1"):
+        with failing(f"ProcessInTwoGroups: process {job.pid} .* of group g1"):
             await world.park("a", group_id="g0")
         assert cuda_state(world.emulator, job.pid) == "RUNNING"
 
@@ -397,7 +396,7 @@ class TestTwoDevices:
         job.must("create_context", device=1)
         job.must("allocate", size=MIB)
         await world.register("a", job.pid, device_ids=[ids[0]])
-        with pytest.raises(OperationFailed, match=f"ProcessOutsidePart.*{ids[1]}"):
+        with failing(f"ProcessOutsidePart.*{ids[1]}"):
             await world.park("a")
 
     async def test_a_hang_on_one_device_does_not_delay_a_job_on_another(self, world: World, jobs: Jobs) -> None:
@@ -413,5 +412,5 @@ class TestTwoDevices:
         await world.restore("b")
         assert not hanging.done()
         world.emulator.clear_faults()
-        with pytest.raises(OperationFailed, match="Stuck"):
+        with failing("Stuck"):
             await hanging

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from gpu_emulator.puppet import Puppet
-from node_world import MIB, NAMES, World, cuda_state
+from node_world import MIB, NAMES, World, cuda_state, failing
 from timeslice_api.errors import (
     ConfigError,
     GroupNotFound,
     InvalidRequest,
     JobNotFound,
-    OperationFailed,
     StoreFailed,
 )
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
@@ -197,7 +196,7 @@ async def test_a_full_disk_under_the_journal_refuses_before_anything_is_touched(
     assert refused.value.retryable
     assert list(await world.parts()) == ["a"]
     job.must("allocate", size=2 * MIB)  # more than the journal knows of
-    with pytest.raises(OperationFailed, match="JournalFull") as failed:
+    with failing("JournalFull") as failed:
         await world.park("a")
     assert "free space" in failed.value.hint
     assert cuda_state(world.emulator, job.pid) == "RUNNING"

@@ -45,19 +45,25 @@ class OrchestratorMessage(google.protobuf.message.Message):
 
     WELCOME_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> global___Welcome: ...
     @property
     def command(self) -> global___Command: ...
+    @property
+    def groups(self) -> global___NodeGroups:
+        """the node's groups have changed"""
+
     def __init__(
         self,
         *,
         welcome: global___Welcome | None = ...,
         command: global___Command | None = ...,
+        groups: global___NodeGroups | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["command", b"command", "message", b"message", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "message", b"message", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command"] | None: ...
+    def HasField(self, field_name: typing.Literal["command", b"command", "groups", b"groups", "message", b"message", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "groups", b"groups", "message", b"message", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["welcome", "command", "groups"] | None: ...
 
 global___OrchestratorMessage = OrchestratorMessage
 
@@ -88,7 +94,7 @@ class Hello(google.protobuf.message.Message):
 
     @property
     def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeGroup]:
-        """groups that this node declares (without a groups file at the orchestrator)"""
+        """groups that this node declares; a groups file at the orchestrator wins over them"""
 
     def __init__(
         self,
@@ -107,7 +113,7 @@ global___Hello = Hello
 
 @typing.final
 class NodeGroup(google.protobuf.message.Message):
-    """A group as a node declares it."""
+    """A group's share on one node."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -115,7 +121,9 @@ class NodeGroup(google.protobuf.message.Message):
     DEVICE_IDS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     @property
-    def device_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def device_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """the node's devices in it, as in Device.device_id; a device is in at most one group"""
+
     def __init__(
         self,
         *,
@@ -131,16 +139,42 @@ class Welcome(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """of this orchestrator; goes into every command"""
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeGroup]:
+        """as NodeGroups.groups"""
+
     def __init__(
         self,
         *,
         epoch: builtins.int = ...,
+        groups: collections.abc.Iterable[global___NodeGroup] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "groups", b"groups"]) -> None: ...
 
 global___Welcome = Welcome
+
+@typing.final
+class NodeGroups(google.protobuf.message.Message):
+    """Which groups there are on the node. The orchestrator decides: jobs register in these and in no others."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: builtins.int
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeGroup]:
+        """all of them; those that the node knew before and that are not here are gone"""
+
+    def __init__(
+        self,
+        *,
+        groups: collections.abc.Iterable[global___NodeGroup] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups"]) -> None: ...
+
+global___NodeGroups = NodeGroups
 
 @typing.final
 class Report(google.protobuf.message.Message):

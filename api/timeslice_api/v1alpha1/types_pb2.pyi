@@ -259,6 +259,7 @@ class ErrorDetail(google.protobuf.message.Message):
     RETRYABLE_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """the class of timeslice_api.errors"""
     message: builtins.str
@@ -268,6 +269,8 @@ class ErrorDetail(google.protobuf.message.Message):
     """the same call may succeed later"""
     job_id: builtins.str
     group_id: builtins.str
+    reason: builtins.str
+    """of an OperationFailed: its stable word, as in Fault.reason; empty for other errors"""
     def __init__(
         self,
         *,
@@ -277,7 +280,8 @@ class ErrorDetail(google.protobuf.message.Message):
         retryable: builtins.bool = ...,
         job_id: builtins.str = ...,
         group_id: builtins.str = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "hint", b"hint", "job_id", b"job_id", "kind", b"kind", "message", b"message", "retryable", b"retryable"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "hint", b"hint", "job_id", b"job_id", "kind", b"kind", "message", b"message", "reason", b"reason", "retryable", b"retryable"]) -> None: ...
 
 global___ErrorDetail = ErrorDetail
