@@ -137,7 +137,7 @@ class Orchestrator:
         core = Core(self._config.settings, records, asyncio.get_running_loop().time())
         self._links = Links(self._store)
         self._engine = Engine(core, self._store, self._links.send)
-        self._discovery = Discovery(self._engine, nodes)
+        self._discovery = Discovery(self._engine, self._links, nodes)
         if self._watch is not None:
             self._watch.open()
             self._read(self._watch.path)

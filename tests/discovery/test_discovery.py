@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from timeslice_api.errors import ConfigError
 from timeslice_orchestrator.core.events import GroupsChanged
 from timeslice_orchestrator.core.model import GroupSpec
 from timeslice_orchestrator.discovery import Discovery
+from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.store import NodeRecord
 
 
@@ -17,9 +19,13 @@ class Ear:
     def __init__(self) -> None:
         self.told: list[tuple[GroupSpec, ...]] = []
         self.saved: list[NodeRecord] = []
+        self.by_node: list[Mapping[str, NodeGroups]] = []
 
     def post(self, event: GroupsChanged) -> None:
         self.told.append(event.groups)
+
+    def tell_groups(self, by_node: Mapping[str, NodeGroups]) -> None:
+        self.by_node.append(by_node)
 
     def save(self, node: NodeRecord) -> None:
         self.saved.append(node)
@@ -37,7 +43,7 @@ NODE = NodeRecord("n1", ("d1",), (("default", ("d1",)),))
 
 def test_a_hello_that_says_nothing_new_tells_and_saves_nothing() -> None:
     ear = Ear()
-    discovery = Discovery(ear)
+    discovery = Discovery(ear, ear)
     discovery.node_said(NODE)
     discovery.node_said(NODE)
     assert ear.told == [(GroupSpec("default", (("d1", "n1"),)),)]
@@ -46,7 +52,7 @@ def test_a_hello_that_says_nothing_new_tells_and_saves_nothing() -> None:
 
 def test_what_nodes_declared_before_a_restart_is_known_before_they_dial_in() -> None:
     ear = Ear()
-    Discovery(ear, [NODE]).tell()
+    Discovery(ear, ear, [NODE]).tell()
     assert ear.told == [(GroupSpec("default", (("d1", "n1"),)),)]
 
 
@@ -54,7 +60,7 @@ def test_a_bad_file_leaves_the_last_good_one_in_force_and_keeps_its_error_until_
     tmp_path: Path,
 ) -> None:
     ear = Ear()
-    discovery = Discovery(ear)
+    discovery = Discovery(ear, ear)
     discovery.file_said(written(tmp_path, GOOD))
     with pytest.raises(ConfigError):
         discovery.file_said(written(tmp_path, "groups: ["))
@@ -66,16 +72,43 @@ def test_a_bad_file_leaves_the_last_good_one_in_force_and_keeps_its_error_until_
 
 def test_devices_that_a_node_brings_are_no_longer_those_of_the_node_that_had_them() -> None:
     ear = Ear()
-    discovery = Discovery(ear, [NODE])
+    discovery = Discovery(ear, ear, [NODE])
     discovery.node_said(NodeRecord("renamed", ("d1",), (("default", ("d1",)),)))
     assert ear.told[-1] == (GroupSpec("default", (("d1", "renamed"),)),)
     assert ear.saved == [NodeRecord("n1", ()), NodeRecord("renamed", ("d1",), (("default", ("d1",)),))]
 
 
 def test_a_conflict_is_logged_once_and_not_at_every_hello(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    discovery = Discovery(Ear())
+    ear = Ear()
+    discovery = Discovery(ear, ear)
     discovery.file_said(written(tmp_path, GOOD))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             discovery.node_said(NODE)
     assert caplog.messages == ["group default as declared by node n1 is not used: device d1 is in group a"]
+
+
+def test_nodes_are_told_of_their_groups_when_the_file_or_their_devices_change(tmp_path: Path) -> None:
+    ear = Ear()
+    discovery = Discovery(ear, ear)
+    discovery.node_said(NODE)
+    discovery.file_said(written(tmp_path, "groups: {a: {devices: {n1: [d1, d2]}}}"))
+    discovery.node_said(NODE)
+    discovery.node_said(NodeRecord("n1", ("d1", "d2"), NODE.groups))
+    assert ear.by_node == [
+        {"n1": {"default": ("d1",)}},
+        {"n1": {"a": ("d1",)}},  # d2 is no device of the node yet
+        {"n1": {"a": ("d1", "d2")}},
+    ]
+    assert discovery.groups_of("n1") == {"a": ("d1", "d2")}
+    assert discovery.groups_of("n2") == {}
+
+
+def test_who_may_join_is_no_news_for_the_nodes(tmp_path: Path) -> None:
+    ear = Ear()
+    discovery = Discovery(ear, ear)
+    discovery.node_said(NODE)
+    for text in (GOOD, "groups: {a: {jobs: [job-a], devices: {n1: [d1]}}}"):
+        discovery.file_said(written(tmp_path, text))
+    assert len(ear.told) == 3
+    assert len(ear.by_node) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timeslice_orchestrator.core.model import GroupSpec
 from timeslice_orchestrator.discovery.groups_file import FileGroup
-from timeslice_orchestrator.discovery.merge import Merged, merged
+from timeslice_orchestrator.discovery.merge import Merged, merged, shares
 from timeslice_orchestrator.store import NodeRecord
 
 
@@ -61,3 +61,16 @@ def test_a_declaration_that_says_what_the_file_says_is_no_conflict() -> None:
 def test_a_device_that_the_file_names_and_its_node_does_not_have_is_told() -> None:
     result = merge(node("n1", "d1"), file=(FileGroup("a", (("n1", ("d1", "typo")),)),))
     assert result.warnings == ("group a names typo, which node n1 does not have",)
+
+
+def test_a_node_has_a_share_of_the_groups_that_have_devices_on_it() -> None:
+    nodes = {name: node(name, f"{name}-d1", f"{name}-d2") for name in ("n1", "n2")}
+    file = (
+        FileGroup("a", (("n1", ("n1-d1", "typo")), ("n2", ("n2-d1",)), ("n3", ("n3-d1",)))),
+        FileGroup("rest", (("n1", None),)),
+        FileGroup("empty", ()),
+    )
+    assert shares(merged(file, nodes).groups, nodes) == {
+        "n1": {"a": ("n1-d1",), "rest": ("n1-d2",)},
+        "n2": {"a": ("n2-d1",)},
+    }

@@ -40,6 +40,11 @@ def copy(given: types_pb2.Part) -> types_pb2.Part:
     return made
 
 
+def by_group(message: pb.Welcome | pb.NodeGroups) -> dict[str, tuple[str, ...]]:
+    """The devices of each group that the orchestrator tells of."""
+    return {group.group_id: tuple(group.device_ids) for group in message.groups}
+
+
 class ScriptedNode:
     """One node.
 
@@ -72,6 +77,7 @@ class ScriptedNode:
         self.highest_token = token
         self.obeys = obeys
         self.welcome = pb.Welcome()
+        self.told: asyncio.Queue[dict[str, tuple[str, ...]]] = asyncio.Queue()
         self.commands: asyncio.Queue[pb.Command] = asyncio.Queue()
         # the generated type for asyncio exists for type checkers only
         self._stub = cast("AgentLinkAsyncStub", agent_link_pb2_grpc.AgentLinkStub(channel))
@@ -161,6 +167,9 @@ class ScriptedNode:
                 return
             if not isinstance(message, pb.OrchestratorMessage):
                 return
+            if message.HasField("groups"):
+                self.told.put_nowait(by_group(message.groups))
+                continue
             self.highest_epoch = max(self.highest_epoch, message.command.epoch)
             if self.obeys:
                 await self.answer(message.command)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from running_orchestrator import Running
-from scripted_node import ScriptedNode
+from scripted_node import ScriptedNode, by_group
 from timeslice_api.errors import ConfigError, JobNotAdmitted
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 
@@ -54,6 +54,24 @@ async def test_a_changed_file_is_in_force_at_once_and_holders_go_on(short_dir: P
         assert (await running.acquire("r2", "job-b", wait_s=0)).waiting.holder_job_id == "job-a"
         await running.release(lease)
         assert (await running.lease("r2", "job-b")).job_id == "job-b"
+    await running.close()
+
+
+async def test_a_node_is_told_its_groups_at_the_welcome_and_when_the_file_changes(short_dir: Path) -> None:
+    running = await started(short_dir, ONE)
+    async with (
+        ScriptedNode(running.channel, "n1", {"default": ("d1", "d2")}) as node,
+        ScriptedNode(running.channel, "n2", {"own": ("d3",)}) as other,
+    ):
+        assert by_group(node.welcome) == {"g": ("d1",)}
+        assert by_group(other.welcome) == {"own": ("d3",)}
+        (short_dir / "groups.yaml").write_text(TWO)
+        async with asyncio.timeout(5):
+            assert await node.told.get() == {"g": ("d1",), "h": ("d2",)}
+        (short_dir / "groups.yaml").write_text("groups: {}\n")
+        async with asyncio.timeout(5):
+            assert await node.told.get() == {"default": ("d1", "d2")}  # its own declaration is in force again
+        assert other.told.empty()
     await running.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -12,14 +12,14 @@ from timeslice_api.errors import ConfigError
 from timeslice_orchestrator.core.events import GroupsChanged
 from timeslice_orchestrator.core.model import GroupSpec, NodeName
 from timeslice_orchestrator.discovery.groups_file import FileGroup, parsed
-from timeslice_orchestrator.discovery.merge import merged
+from timeslice_orchestrator.discovery.merge import NodeGroups, merged, shares
 from timeslice_orchestrator.store import NodeRecord
 
 _log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """Who is told: the engine."""
+    """Who is told first: the engine."""
 
     def post(self, event: GroupsChanged) -> None:
         """Takes the whole set of groups."""
@@ -28,19 +28,29 @@ class Listener(Protocol):
         """Keeps a node's declaration for the next start."""
 
 
+class NodesListener(Protocol):
+    """Who is told then: the links to the nodes."""
+
+    def tell_groups(self, by_node: Mapping[NodeName, NodeGroups]) -> None:
+        """Takes the groups of every node that has a device in one."""
+
+
 class Discovery:
     """The groups, as the file and the nodes together make them.
 
     Args:
         listener: told of the whole set after each change.
+        links: told of each node's share after each change.
         nodes: what was known of nodes at the last run.
     """
 
-    def __init__(self, listener: Listener, nodes: Iterable[NodeRecord] = ()) -> None:
+    def __init__(self, listener: Listener, links: NodesListener, nodes: Iterable[NodeRecord] = ()) -> None:
         self._listener = listener
+        self._links = links
         self._nodes: dict[NodeName, NodeRecord] = {node.node: node for node in nodes}
         self._file: tuple[FileGroup, ...] = ()
         self._told: tuple[GroupSpec, ...] | None = None
+        self._by_node: Mapping[NodeName, NodeGroups] = {}
         self._warned: frozenset[str] = frozenset()
         self.file_error = ""
 
@@ -69,8 +79,12 @@ class Discovery:
         self.file_error = ""
         self.tell()
 
+    def groups_of(self, node: NodeName) -> NodeGroups:
+        """The groups of one node, with those of its devices that are in them."""
+        return self._by_node.get(node, {})
+
     def tell(self) -> None:
-        """Tells the listener of the groups, if they are others than those told before."""
+        """Tells of the groups, if they are others than those told before."""
         result = merged(self._file, self._nodes)
         for warning in result.warnings:
             if warning not in self._warned:
@@ -79,6 +93,10 @@ class Discovery:
         if result.groups != self._told:
             self._told = result.groups
             self._listener.post(GroupsChanged(result.groups))
+        by_node = shares(result.groups, self._nodes)
+        if by_node != self._by_node:
+            self._by_node = by_node
+            self._links.tell_groups(by_node)
 
     def _keep(self, node: NodeRecord) -> None:
         self._nodes[node.node] = node

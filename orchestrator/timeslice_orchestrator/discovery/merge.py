@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from timeslice_orchestrator.core.model import DeviceId, GroupId, GroupSpec, NodeName
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.store import NodeRecord
+
+NodeGroups: TypeAlias = Mapping[GroupId, tuple[DeviceId, ...]]  # one node's devices by group
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,18 @@ def merged(file_groups: Iterable[FileGroup], nodes: Mapping[NodeName, NodeRecord
         for group_id, devices in nodes[node].groups:
             merge.add_declared(nodes[node], group_id, devices, from_file)
     return merge.result()
+
+
+def shares(groups: Iterable[GroupSpec], nodes: Mapping[NodeName, NodeRecord]) -> dict[NodeName, NodeGroups]:
+    """What each node has in the groups: only devices that it does have, whatever the file says."""
+    known = {name: frozenset(record.devices) for name, record in nodes.items()}
+    found: dict[NodeName, dict[GroupId, tuple[DeviceId, ...]]] = {}
+    for group in groups:
+        for device, node in group.devices:
+            if device in known.get(node, ()):
+                mine = found.setdefault(node, {})
+                mine[group.group_id] = (*mine.get(group.group_id, ()), device)
+    return dict(found)
 
 
 @dataclass

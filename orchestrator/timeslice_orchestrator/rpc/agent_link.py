@@ -64,9 +64,9 @@ class AgentLink:
         self._links.check(link.node)
         self._links.go_above(hello.highest_epoch)
         self._replace(node)
-        link.put(pb.OrchestratorMessage(welcome=pb.Welcome(epoch=self._links.epoch)))
-        self._links.add(link)
         self._discovery.node_said(link.node)
+        link.welcome(self._links.epoch, self._discovery.groups_of(node))
+        self._links.add(link)
         _log.info("node connected node=%s devices=%d parts=%d", node, len(link.node.devices), len(hello.parts))
         self._engine.post(NodeConnected(node, hello.parts, hello.highest_token))
 

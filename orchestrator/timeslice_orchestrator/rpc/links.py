@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
@@ -10,6 +11,7 @@ from timeslice_api.v1alpha1 import types_pb2
 
 from timeslice_orchestrator.core.effects import SendCommand
 from timeslice_orchestrator.core.model import NodeName
+from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.rpc.answers import PART_STATES
 from timeslice_orchestrator.store import NodeRecord, Store
 
@@ -30,6 +32,18 @@ class Link:
         self.devices = frozenset(node.devices)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outbox: asyncio.Queue[pb.OrchestratorMessage | None] = asyncio.Queue()
+        self._groups: NodeGroups = {}
+
+    def welcome(self, epoch: int, groups: NodeGroups) -> None:
+        """Queues the first message: the epoch, and the groups that the node has."""
+        self._groups = groups
+        self.put(pb.OrchestratorMessage(welcome=pb.Welcome(epoch=epoch, groups=_messages(groups))))
+
+    def tell_groups(self, groups: NodeGroups) -> None:
+        """Queues the groups that the node has, if they are others than those told before."""
+        if groups != self._groups:
+            self._groups = groups
+            self.put(pb.OrchestratorMessage(groups=pb.NodeGroups(groups=_messages(groups))))
 
     def put(self, message: pb.OrchestratorMessage) -> None:
         """Queues a message; a node that has not read a thousand of them is cut off, and its next hello sorts it out."""
@@ -107,6 +121,11 @@ class Links:
         del self._links[link.node.node]
         return True
 
+    def tell_groups(self, by_node: Mapping[NodeName, NodeGroups]) -> None:
+        """Tells each node whose groups have changed."""
+        for name, link in self._links.items():
+            link.tell_groups(by_node.get(name, {}))
+
     def end_all(self, reason: TimesliceError) -> None:
         """Has every stream ended."""
         for link in self._links.values():
@@ -133,3 +152,7 @@ class Links:
             ],
             lock_timeout_s=command.lock_timeout_s,
         )
+
+
+def _messages(groups: NodeGroups) -> list[pb.NodeGroup]:
+    return [pb.NodeGroup(group_id=group_id, device_ids=devices) for group_id, devices in groups.items()]
