@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import pathlib
 import resource
 import select
 import signal
@@ -28,21 +27,74 @@ OUTPUT = 256  # longest output that is read (bytes)
 NOBODY = 65534
 
 
-def run(answer: str, wall_s: float) -> str | None:
-    """What the program prints; None when it fails, says too much, or takes more than its share of time or memory."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become_program(answer, writing)
-    os.close(writing)
-    try:
-        printed = _read(reading, time.monotonic() + wall_s)
-    finally:
-        os.close(reading)
-        if printed is None:
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-    return printed if status == 0 else None
+class Programs:
+    """Runs programs, one at a time. What they have in common is made once, since there are hundreds of them in a step.
+
+    Args:
+        wall_s: how long one may take that blocks instead of computing.
+    """
+
+    def __init__(self, wall_s: float) -> None:
+        self._wall_s = wall_s
+        self._nothing = os.open(os.devnull, os.O_RDWR)
+        self._limits = _limits()
+        gc.disable()
+        gc.freeze()  # so that programs copy fewer pages of this process
+        compile("0", "warm-up", "eval")  # makes Python's table of syntax types once, instead of anew in every program
+
+    def run(self, answer: str) -> str | None:
+        """What the program prints; None when it fails, says too much, or takes more than its share."""
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become(answer, writing)
+        os.close(writing)
+        try:
+            printed = _read(reading, time.monotonic() + self._wall_s)
+        finally:
+            os.close(reading)
+            if printed is None:
+                os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+        return printed if status == 0 else None
+
+    def _become(self, answer: str, output: int) -> None:
+        code = 1
+        try:
+            for number, descriptor in enumerate((self._nothing, output, self._nothing)):
+                os.dup2(descriptor, number)
+            os.closerange(3, 64)
+            self._give_up_rights()
+            exec(compile(f"print({answer})", "answer", "exec"), {"__name__": "__main__"})
+            sys.stdout.flush()
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _give_up_rights(self) -> None:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever Python is busy with
+        for limit, most in self._limits:
+            resource.setrlimit(limit, (most, most))
+
+
+def _limits() -> list[tuple[int, int]]:
+    statm = os.open("/proc/self/statm", os.O_RDONLY)
+    used = int(os.read(statm, 100).split()[0]) * resource.getpagesize()
+    os.close(statm)
+    wanted = {
+        resource.RLIMIT_CPU: 1,
+        resource.RLIMIT_AS: used + MEMORY,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_NOFILE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    hard = {limit: resource.getrlimit(limit)[1] for limit in wanted}
+    return [(i, most if hard[i] == resource.RLIM_INFINITY else min(most, hard[i])) for i, most in wanted.items()]
 
 
 def _read(reading: int, deadline: float) -> str | None:
@@ -58,53 +110,10 @@ def _read(reading: int, deadline: float) -> str | None:
     return None
 
 
-def _become_program(answer: str, output: int) -> None:
-    code = 1
-    try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(output, 1)
-        os.dup2(nothing, 2)
-        os.closerange(3, 64)
-        _give_up_rights()
-        exec(compile(f"print({answer})", "answer", "exec"), {"__name__": "__main__"})
-        sys.stdout.flush()
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _give_up_rights() -> None:
-    memory = _address_space() + MEMORY  # read now: nobody may not even be allowed into the root folder
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-    signal.setitimer(signal.ITIMER_PROF, CPU_S)  # its signal ends the process, whatever Python is busy with
-    for limit, wanted in (
-        (resource.RLIMIT_CPU, 1),
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(limit)
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(limit, (most, most))
-
-
-def _address_space() -> int:
-    with pathlib.Path("/proc/self/statm").open() as sizes:
-        return int(sizes.read().split()[0]) * resource.getpagesize()
-
-
 def main() -> None:
     asked = json.load(sys.stdin)
-    gc.disable()
-    gc.freeze()  # so that programs copy fewer pages of this process
-    compile("0", "warm-up", "eval")  # makes Python's table of syntax types once, instead of anew in every program
-    printed = [run(text, asked["wall_s"]) for _, text in asked["answers"]]
+    programs = Programs(asked["wall_s"])
+    printed = [programs.run(text) for _, text in asked["answers"]]
     sys.path[:0] = asked["paths"]
     from grpo.tasks import dataset
 

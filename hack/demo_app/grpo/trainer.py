@@ -32,7 +32,7 @@ class Recipe:
     prompts: int = 16
     group: int = 16
     memory_share: float = 0.65
-    shape: Shape = field(default_factory=lambda: Shape(prompt=3, answer=3, hidden=1024))
+    shape: Shape = field(default_factory=lambda: Shape(prompt=3, answer=3, hidden=896))
     hyper: Hyperparameters = field(default_factory=lambda: Hyperparameters(rate=4e-4))
 
 
