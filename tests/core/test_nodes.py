@@ -280,3 +280,16 @@ def test_processes_of_one_group_do_not_move_a_request_for_another() -> None:
     request = world.acquire("a", "h")
     world.join("a", "g", n1=["d1"])
     assert world.waits(request).position == 1
+
+
+def test_a_node_that_is_back_waits_while_another_undoes_all_on_its_own() -> None:
+    world = two_nodes()
+    world.acquire("b", "g")
+    world.answer("n1")
+    world.lose("n2")
+    assert world.commands[-1].targets == ((A, RUNNING),)
+    world.nodes["n2"].parts[A].state = LOCKED
+    world.connect("n2")
+    assert not world.nodes["n2"].inbox
+    world.run()
+    assert [world.state("a", "g", node) for node in world.nodes] == [RUNNING, RUNNING]

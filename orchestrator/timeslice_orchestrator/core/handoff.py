@@ -43,12 +43,11 @@ def plan(books: Books, handoff: Handoff) -> tuple[Phase, Targets] | None:
 
 def catch_up(books: Books, handoff: Handoff, node: NodeName) -> Targets:
     """What the present phase wants of a node that is back, unless that one has to repeat an earlier phase first."""
-    phases = BACKWARD if handoff.backward else FORWARD
-    for phase in phases[: phases.index(handoff.phase)]:
-        if node in targets(books, handoff, phase):
-            return {}
-    due = targets(books, handoff, handoff.phase)
-    return {node: due[node]} if node in due else {}
+    for phase in BACKWARD if handoff.backward else FORWARD:
+        due = targets(books, handoff, phase)
+        if node in due:
+            return {node: due[node]} if phase is handoff.phase else {}
+    return {}
 
 
 def targets(books: Books, handoff: Handoff, phase: Phase) -> Targets:
