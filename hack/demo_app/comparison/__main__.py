@@ -29,14 +29,14 @@ from comparison.report import Setting
 from comparison.screen import LiveScreen, PlainScreen, Screen, picture
 
 JOBS = (JobSpec("job-a", "gcd", 23), JobSpec("job-b", "count_bits", 5))
-STEPS, QUICK_STEPS = 30, 5
+STEPS, QUICK_STEPS = 30, 6
 _PICTURES_PER_S = 5  # few, so that drawing takes no part of the measured machine worth speaking of
 EXIT_CLAIM_FAILED, EXIT_BROKEN, EXIT_INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
 examples:
-  ./hack/demo                        the whole demonstration, about 3 minutes
-  ./hack/demo --quick                5 steps per job, less than 40 seconds
+  ./hack/demo                        the whole demonstration, about 2 minutes
+  ./hack/demo --quick                6 steps per job, less than 40 seconds
   ./hack/demo --json report.json     the report as JSON too
   ./hack/demo --keep /tmp/demo       keep logs and every event of every job
   ./hack/demo --bandwidth 0.5        a slower way to host memory: see what swapping costs
@@ -57,7 +57,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep logs and events there")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of a live table")
-    parser.add_argument("--memory", type=_positive(int), default=256, metavar="MIB", help="of the GPU; default 256")
+    parser.add_argument("--memory", type=_positive(int), default=192, metavar="MIB", help="of the GPU; default 192")
     parser.add_argument(
         "--bandwidth", type=_positive(float), default=2.5, metavar="GB/S", help="of parking; default 2.5"
     )

@@ -71,7 +71,14 @@ class Demonstration:
     def _start(self, run: Run, job: JobSpec, place: Platform) -> JobProcess:
         env = place.job_env(job.name) if run.takes_turns else place.unmanaged_env()
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), env.get("PYTHONPATH")]))
-        return JobProcess(run, job, env=env, log=self._file(run, f"{job.name}.log"), ears=self._ears)
+        return JobProcess(
+            run, job, core=self._core(job), env=env, log=self._file(run, f"{job.name}.log"), ears=self._ears
+        )
+
+    def _core(self, job: JobSpec) -> int:
+        """A core for each job, alone and together, as pods with exclusive cores have; as far as there are enough."""
+        cores = sorted(os.sched_getaffinity(0))
+        return cores[self._setting.jobs.index(job) % len(cores)]
 
     def _conduct(self, run: Run, jobs: list[JobProcess]) -> RunRecord:
         self._screen.begin(run)

@@ -38,10 +38,10 @@ class JobError(Exception):
 class JobProcess:
     """One job of one run. Everything that it tells arrives in `ears`, at last its `exit`."""
 
-    def __init__(self, run: Run, spec: JobSpec, *, env: Mapping[str, str], log: Path, ears: Ears) -> None:
+    def __init__(self, run: Run, spec: JobSpec, *, core: int, env: Mapping[str, str], log: Path, ears: Ears) -> None:
         self.run, self.spec = run, spec
         self._log = log
-        command = [sys.executable, "-P", "-m", "grpo", "--wait", "--steps", str(run.steps)]
+        command = [sys.executable, "-P", "-m", "grpo", "--wait", "--core", str(core), "--steps", str(run.steps)]
         command += ["--task", spec.task, "--seed", str(spec.seed)]
         with log.open("wb") as errors:
             self._process = subprocess.Popen(

@@ -27,9 +27,9 @@ _MEASURED_AS = (
     "restore and unlock, as the node measured them."
 )
 _LIMITS = (
-    "An emulated GPU: numpy on one CPU core plays the kernels, and parking copies between two places in host memory at "
-    "the given bandwidth. On a real GPU phases and swaps are longer, their ratio is what carries over. With fewer "
-    "cores than jobs plus one, the jobs also slow each other down on the CPU."
+    "An emulated GPU: numpy on the job's one CPU core plays the kernels, and parking copies between two places in host "
+    "memory at the given bandwidth. On a real GPU phases and swaps are longer, their ratio is what carries over. With "
+    "fewer cores than jobs plus one, the jobs also slow each other down on the CPU."
 )
 
 

@@ -77,7 +77,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=36)
     parser.add_argument("--memory-share", type=float, default=Recipe.memory_share, help="of the device, 0 to 1")
     parser.add_argument("--wait", action="store_true", help="tell `ready`, and start at the first line from stdin")
+    parser.add_argument("--core", type=int, metavar="N", help="stay on that CPU core, with all child processes")
     options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, {options.core})
     if options.wait:
         tell("ready")
         if not os.read(0, 1):
