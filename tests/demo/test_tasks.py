@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+import venv
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 from grpo.policy import encode
@@ -29,14 +31,20 @@ def test_a_question_of_another_task_is_refused() -> None:
         TASKS["gcd"].prompt("How many 1 bits?")
 
 
+@pytest.mark.long
 @pytest.mark.processes
-@pytest.mark.timeout(60)
-def test_the_light_import_gives_the_tasks_of_the_whole_package() -> None:
+@pytest.mark.timeout(600)
+def test_the_light_import_gives_the_tasks_of_the_whole_package(tmp_path: Path) -> None:
+    # The whole package draws in what the pinned environment leaves out, so it gets one of its own.
+    venv.create(tmp_path / "whole", with_pip=True)
+    python = str(tmp_path / "whole" / "bin" / "python")
+    version = metadata.version("reasoning-gym")
+    subprocess.run([python, "-m", "pip", "install", "-q", f"reasoning-gym=={version}"], timeout=500, check=True)
     whole = (
         "import warnings; warnings.simplefilter('ignore'); import reasoning_gym as r\n"
         "d = r.create_dataset('gcd', seed=23, size=50, min_numbers=2, max_numbers=2, min_value=1, max_value=9)\n"
         "print([d[i]['question'] for i in range(50)])"
     )
-    done = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([python, "-c", whole], capture_output=True, text=True, timeout=60, check=True)
     tasks = dataset("gcd", 23)
     assert done.stdout.strip() == str([tasks[i]["question"] for i in range(50)])
