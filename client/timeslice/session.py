@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 import grpc
@@ -15,7 +15,7 @@ from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc, snap
 
 from timeslice import lifetime
 from timeslice.acquisition import Acquisition, Call, Grant, Want
-from timeslice.channel import checked_address, open_channel, unix_address
+from timeslice.channel import NODE_OPTIONS, OPTIONS, checked_address, open_channel, unix_address
 from timeslice.delivery import Delivery
 from timeslice.holding import Holding, Holdings, Sharer, lost_error
 from timeslice.keepalive import KeepAlive
@@ -201,17 +201,18 @@ class Session:
         """In a forked child: threads are gone, locks may be held for ever, and nothing here is the child's."""
         self.forked = True
 
-    def _channel(self, address: str) -> grpc.Channel:
+    def _channel(self, address: str, options: Iterable[tuple[str, int | str]] = OPTIONS) -> grpc.Channel:
         with self._lock:
             if address not in self._channels:
-                self._channels[address] = open_channel(address)
+                self._channels[address] = open_channel(address, options)
             return self._channels[address]
 
     def _unregistered(self, group_id: str) -> bool:
         return bool(self.settings.node_socket) and group_id not in self._registered
 
     def _registration(self, group_id: str) -> Call:
-        node = snapshot_agent_pb2_grpc.SnapshotAgentStub(self._channel(unix_address(self.settings.node_socket)))
+        channel = self._channel(unix_address(self.settings.node_socket), NODE_OPTIONS)
+        node = snapshot_agent_pb2_grpc.SnapshotAgentStub(channel)
         request = snapshot_agent_pb2.RegisterRequest(job_id=self.settings.job_id, group_id=group_id, pid=os.getpid())
         return Call(node.Register, request, REGISTER_TIMEOUT_S)
 

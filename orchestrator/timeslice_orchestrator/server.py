@@ -10,6 +10,7 @@ from typing import Self, cast
 
 import grpc.aio
 from timeslice_api.errors import ConfigError, Stopping
+from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import agent_link_pb2_grpc, orchestrator_pb2_grpc
 
 from timeslice_orchestrator.config import OrchestratorConfig
@@ -33,13 +34,7 @@ _OPTIONS = (
     # (measured: 213 of 2,000 lost; none of 5,000 with them). How many may wait is the core's to say (QueueFull).
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
-    # A stopped or cut-off peer closes nothing: without pings of the server's own its calls would stay for ever.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # Clients and nodes ping too, on connections that are quiet for long; the default answers that with GOAWAY.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.max_ping_strikes", 0),
+    *SERVER_PINGS,
     ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a port to share
     ("grpc.max_receive_message_length", 4 << 20),
 )

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from fake_node import FakeNode
 from fake_orchestrator import FakeOrchestrator
+from patience import eventually
 from timeslice import OrchestratorClient
 from timeslice_api.errors import AcquireTimeout, GroupNotFound, InvalidRequest
 
@@ -26,6 +27,12 @@ def job(fake: FakeOrchestrator, node: FakeNode) -> Iterator[OrchestratorClient]:
         yield client
 
 
+def connections(node: FakeNode) -> int:
+    """How many are open: the server's ends of them carry the socket's path (proc(5): state 03 is connected)."""
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return sum(line[5] == "03" and line[-1] == str(node.socket) for line in lines)
+
+
 def test_a_process_registers_before_its_first_acquire_of_each_group(
     job: OrchestratorClient, fake: FakeOrchestrator, node: FakeNode
 ) -> None:
@@ -35,6 +42,16 @@ def test_a_process_registers_before_its_first_acquire_of_each_group(
     with job.on_accelerators(["s", "t"]):
         pass
     assert node.registered == [("job-a", "t", os.getpid()), ("job-a", "s", os.getpid())]
+
+
+def test_the_connection_to_the_node_is_closed_when_it_has_served(
+    job: OrchestratorClient, fake: FakeOrchestrator, node: FakeNode
+) -> None:
+    with job.on_accelerators("t"):
+        assert connections(node) == 1
+        eventually(lambda: connections(node) == 0, within_s=5)
+    with job.on_accelerators("s"):
+        assert [group for _, group, _ in node.registered] == ["t", "s"]
 
 
 def test_a_node_that_does_not_answer_yet_is_asked_again(
