@@ -82,7 +82,8 @@ def _python_path() -> str:
 async def _answer(process: asyncio.subprocess.Process, name: str, log: Path, limit_s: float) -> dict[str, Any]:
     assert process.stdout is not None
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), limit_s)
+        async with asyncio.timeout(limit_s):
+            line = await process.stdout.readline()
     except TimeoutError:
         raise ChildError(f"{name} did not answer in {limit_s:g} s: {_tail(log)}") from None
     if not line:
@@ -103,7 +104,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     process.stdin.close()  # a child of this package ends with its lifeline
     try:
         process.terminate()
-        await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
+        async with asyncio.timeout(STOP_LIMIT_S):
+            await process.wait()
     except ProcessLookupError:
         pass
     except TimeoutError:
