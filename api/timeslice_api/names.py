@@ -14,6 +14,7 @@ ENV_MODE = "TIMESLICE_MODE"  # on, observe or off
 ENV_NODE_SOCKET = "TIMESLICE_NODE_SOCKET"  # path of the node's unix socket, for self-registration
 ENV_OBSERVE_FILE = "TIMESLICE_OBSERVE_FILE"  # where observe mode records phases (JSON lines)
 
+DEFAULT_GROUP = "default"  # of all devices of a node to which nobody gave a group
 MAX_WAIT_S = 30.0  # longest that one Acquire call waits at the server
 MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un.sun_path less its terminating zero
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import Literal
 
+from timeslice_api.names import DEFAULT_GROUP
+
 from timeslice_driver.backends.cuda import Limits
 from timeslice_driver.groups import ALL
 from timeslice_driver.preflight import Margins
@@ -22,7 +24,7 @@ class NodeConfig:
         socket: path of the unix socket that jobs register on (at most 107 bytes).
         name: of the node, the same at every start; the host's by default.
         orchestrator: address to dial, `unix:///path` or `host:port`; empty when nobody drives the node but its socket.
-        groups: device ids of each group that the node declares, or "all".
+        groups: device ids of each group that the node declares, or "all"; an orchestrator's groups file wins over it.
         socket_mode: permissions of the socket; whoever may write to it may register processes.
         dev_root, proc_root, cgroup_root: where device files, procfs and cgroupfs are.
         libcuda, libnvml: the driver's libraries; an empty `libnvml` leaves the search to the dynamic linker.
@@ -39,7 +41,7 @@ class NodeConfig:
     socket: Path
     name: str = field(default_factory=gethostname)
     orchestrator: str = ""
-    groups: Mapping[str, Sequence[str] | str] = field(default_factory=lambda: {"default": ALL})
+    groups: Mapping[str, Sequence[str] | str] = field(default_factory=lambda: {DEFAULT_GROUP: ALL})
     socket_mode: int = 0o600
     dev_root: Path = Path("/dev")
     proc_root: Path = Path("/proc")

@@ -17,6 +17,7 @@ from typing import Final
 from timeslice_driver.backends.base import Backend, Outcome, Target, TargetState
 from timeslice_driver.discovery import Found, ScrambledListError, stray_fault
 from timeslice_driver.faults import Fault
+from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, JournalWriteError
 from timeslice_driver.parts import GOALS, REVERSE, Member, Part, PartState, Step, Timings
@@ -42,7 +43,7 @@ class Workshop:
     nvml: Nvml  # for use in the inventory's thread
     preflight: Preflight
     journal: Journal
-    groups: Mapping[str, str]  # the group of each device id
+    groups: GroupsInForce
 
 
 class AbandonedError(Exception):
@@ -125,7 +126,7 @@ class Convergence:
         refused = await self._run(lambda: self._refusals(parts), parts)
         for part in parts:
             seen = found.get(part.member, Found())
-            if fault := stray_fault(part.member, seen.strays, self._shop.groups):
+            if fault := stray_fault(part.member, seen.strays, self._shop.groups.now.by_device):
                 refused[part.member] = fault
         if refused:
             raise AbandonedError(refused)

@@ -1,4 +1,4 @@
-"""The groups that a node declares: named sets of its devices. Pure."""
+"""Groups on one node: named sets of its devices. Pure."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Groups:
     def by_device(self) -> dict[str, str]:
         """The group of each device that is in one."""
         return {device_id: group_id for group_id, ids in self.devices.items() for device_id in ids}
+
+    def __str__(self) -> str:
+        return "; ".join(f"{group_id} = {', '.join(ids)}" for group_id, ids in sorted(self.devices.items())) or "none"
 
     def covered(self, group_id: str, wanted: Sequence[str] = ()) -> tuple[str, ...]:
         """The devices that a job covers in a group: those it wants, or all.

@@ -19,6 +19,7 @@ from timeslice_api.v1alpha1 import agent_link_pb2_grpc
 from timeslice_driver import wire
 from timeslice_driver.commands import Command, Commands
 from timeslice_driver.faults import Fault
+from timeslice_driver.groups import Groups
 from timeslice_driver.parts import Member
 from timeslice_driver.table import Table
 
@@ -47,15 +48,23 @@ class Link:
     Args:
         address: of the orchestrator, `unix:///path` or `host:port`.
         hello: makes the first message, from the state at that moment.
+        adopt: told of the groups that the orchestrator says the node has.
     """
 
     def __init__(
-        self, address: str, *, table: Table, commands: Commands, hello: Callable[[], Awaitable[pb.Hello]]
+        self,
+        address: str,
+        *,
+        table: Table,
+        commands: Commands,
+        hello: Callable[[], Awaitable[pb.Hello]],
+        adopt: Callable[[Groups], None],
     ) -> None:
         self._address = address
         self._table = table
         self._commands = commands
         self._hello = hello
+        self._adopt = adopt
         self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
         self._changed: set[Member] = set()
         self._ended: set[Member] = set()
@@ -110,6 +119,7 @@ class Link:
         if epoch < known:
             raise LinkRefusedError(f"its epoch {epoch} is over: epoch {known} has begun")
         self._commands.watermark = self._commands.watermark.led_by(epoch)
+        self._adopt(wire.from_groups(answer.welcome.groups))
         self.connected.set()
         log.info("linked to the orchestrator at %s, epoch %d", self._address, epoch)
 
@@ -126,10 +136,13 @@ class Link:
 
     async def _listen(self, stream: _Stream) -> None:
         while (message := await stream.read()) is not grpc.aio.EOF:
-            if message.WhichOneof("message") == "command":
-                task = asyncio.create_task(self._obey(message.command))
-                self._obeying.add(task)
-                task.add_done_callback(self._obeying.discard)
+            match message.WhichOneof("message"):
+                case "command":
+                    task = asyncio.create_task(self._obey(message.command))
+                    self._obeying.add(task)
+                    task.add_done_callback(self._obeying.discard)
+                case "groups":
+                    self._adopt(wire.from_groups(message.groups.groups))
         code, details = await stream.code(), await stream.details()
         raise LinkRefusedError(f"it ended the stream: {code.name} {details}")
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 import grpc.aio
 from timeslice_api.errors import ConfigError, Unavailable
 from timeslice_api.names import checked_name, checked_socket_path
+from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
 
 from timeslice_driver import wire
@@ -22,6 +23,7 @@ from timeslice_driver.config import NodeConfig
 from timeslice_driver.converge import Workshop
 from timeslice_driver.discovery import Discovery
 from timeslice_driver.groups import Groups, declared
+from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, Record
 from timeslice_driver.link import Link
@@ -58,7 +60,7 @@ class Node:
         self._boot_id = self._procfs.boot_id()
         self._nvml = Nvml(config.libnvml)
         self._inventory = Inventory(self._nvml)
-        self._groups = Groups()
+        self._groups = self._in_force(Groups())
         self._link: Link | None = None
         self._commands: Commands | None = None
         self._survey: Survey | None = None
@@ -98,13 +100,13 @@ class Node:
 
     @property
     def groups(self) -> Groups:
-        """The groups that it declares."""
-        return self._groups
+        """Those that jobs may register in now."""
+        return self._groups.now
 
     async def _start(self) -> None:
         self._reserve()
         devices = await self._open_inventory()
-        self._groups = declared(self.config.groups, [device.device_id for device in devices])
+        self._groups = self._in_force(declared(self.config.groups, [device.device_id for device in devices]))
         backend = await self._open_backend()
         self._survey = Survey(self._table, self._inventory, self._discovery(backend), backend)
         self._survey.devices = devices
@@ -117,6 +119,9 @@ class Node:
         if self.config.orchestrator:
             self._dial()
         await self._listen(journal)
+
+    def _in_force(self, groups: Groups) -> GroupsInForce:
+        return GroupsInForce(groups, self._table, orchestrated=bool(self.config.orchestrator))
 
     def _reserve(self) -> None:
         config = self.config
@@ -179,7 +184,7 @@ class Node:
             nvml=self._nvml,
             preflight=checks,
             journal=journal,
-            groups=self._groups.by_device,
+            groups=self._groups,
         )
 
     def _record(self) -> Record:
@@ -191,7 +196,7 @@ class Node:
         assert self._survey
         recovery = Recovery(
             self._table,
-            self._groups,
+            covered=self._covered_when_lost,
             procfs=self._procfs,
             inventory=self._inventory,
             survey=self._survey,
@@ -203,6 +208,13 @@ class Node:
         halfway = [part.member for part in self._table.parts() if part.state is PartState.LOCKED]
         if halfway and not self.config.orchestrator:
             await self._commands.bring(dict.fromkeys(halfway, PartState.RUNNING))
+
+    def _covered_when_lost(self, group_id: str) -> tuple[str, ...]:
+        """What a part may be on when nothing tells its devices. The orchestrator's groups are heard only after the
+        hello, which names the parts; so with one it is every device."""
+        if self.config.orchestrator:
+            return tuple(device.device_id for device in self.devices)
+        return self._groups.now.devices.get(group_id, ())
 
     def _watch(self) -> None:
         assert self._commands
@@ -220,7 +232,13 @@ class Node:
 
     def _dial(self) -> None:
         assert self._commands
-        self._link = Link(self.config.orchestrator, table=self._table, commands=self._commands, hello=self._hello)
+        self._link = Link(
+            self.config.orchestrator,
+            table=self._table,
+            commands=self._commands,
+            hello=self._hello,
+            adopt=self._groups.adopt,
+        )
         task = asyncio.create_task(self._link.run())
         self._stack.push_async_callback(_cancelled, task)
 
@@ -245,7 +263,7 @@ class Node:
             devices=self._device_messages,
             orchestrated=bool(self.config.orchestrator),
         )
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(options=[*SERVER_PINGS, ("grpc.so_reuseport", 0)])
         snapshot_agent_pb2_grpc.add_SnapshotAgentServicer_to_server(service, server)
         listen(server, self.config.socket, mode=self.config.socket_mode)
         self._stack.push_async_callback(server.stop, _STOP_GRACE_S)
@@ -268,10 +286,7 @@ class Node:
             parts=wire.to_parts(self._table.parts()),
             highest_epoch=watermark.epoch,
             highest_token=watermark.highest_token,
-            groups=[
-                agent_link_pb2.NodeGroup(group_id=group_id, device_ids=ids)
-                for group_id, ids in self._groups.devices.items()
-            ],
+            groups=wire.to_groups(self._groups.declared),
         )
 
 

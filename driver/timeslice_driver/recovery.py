@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from timeslice_api.errors import JournalCorrupt
@@ -13,7 +13,6 @@ from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
 
 from timeslice_driver.discovery import ScrambledListError
 from timeslice_driver.fencing import Watermark
-from timeslice_driver.groups import Groups
 from timeslice_driver.inventory import Inventory, InventoryError
 from timeslice_driver.journal import Journal
 from timeslice_driver.parts import Member, Part
@@ -28,22 +27,22 @@ class Recovery:
     """Fills the table.
 
     Args:
-        journal: of the node that ran here before.
+        covered: the devices that a part in a group covers when its record is lost; none for a group that is not here.
         own_pids: processes of the node, which are of no job whatever their environment says.
     """
 
     def __init__(
         self,
         table: Table,
-        groups: Groups,
         *,
+        covered: Callable[[str], tuple[str, ...]],
         procfs: ProcFs,
         inventory: Inventory,
         survey: Survey,
         own_pids: Collection[int],
     ) -> None:
         self._table = table
-        self._groups = groups
+        self._covered = covered
         self._procfs = procfs
         self._inventory = inventory
         self._survey = survey
@@ -96,8 +95,8 @@ class Recovery:
             environ = self._procfs.environ(pid)
             member = Member(environ.get(ENV_JOB_ID, ""), environ.get(ENV_GROUP_ID, ""))
             root = self._procfs.identity(pid) if member.job_id and pid not in self._own_pids else None
-            if root and member.group_id in self._groups.devices:
-                part = parts.get(member, Part(member, self._groups.devices[member.group_id]))
+            if root and (device_ids := self._covered(member.group_id)):
+                part = parts.get(member, Part(member, device_ids))
                 parts[member] = replace(part, roots=part.roots | {root}, family=part.family | {root})
         return parts
 

@@ -11,7 +11,7 @@ from timeslice_api.names import checked_name
 
 from timeslice_driver.commands import Commands
 from timeslice_driver.discovery import ScrambledListError
-from timeslice_driver.groups import Groups
+from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import InventoryError
 from timeslice_driver.journal import Journal, JournalWriteError
 from timeslice_driver.parts import Member, Part, PartState
@@ -31,7 +31,7 @@ class Registration:
     def __init__(
         self,
         table: Table,
-        groups: Groups,
+        groups: GroupsInForce,
         *,
         procfs: ProcFs,
         survey: Survey,
@@ -56,16 +56,18 @@ class Registration:
             InvalidRequest: a name is none, there is no such process, it is registered for another job, or a device is
                 not in the group.
             GroupNotFound: the node has no such group.
+            Unavailable: the orchestrator has not told the node its groups yet.
             StoreFailed: the registration could not be written to disk, and was taken back.
         """
         member = Member(checked_name(job_id, "job_id"), checked_name(group_id, "group_id"))
-        covered = self._groups.covered(group_id, device_ids)
+        groups = await self._groups.known()
+        covered = groups.covered(group_id, device_ids)
         root = await self._root(pid, member)
         before = self._table.get(member)
         part = before or Part(member, ())
-        devices = tuple(
-            device_id for device_id in self._groups.covered(group_id) if device_id in {*covered, *part.device_ids}
-        )
+        both = {*covered, *part.device_ids}
+        in_order = [device_id for device_id in groups.covered(group_id) if device_id in both]
+        devices = tuple(dict.fromkeys([*in_order, *part.device_ids]))  # also those that the group has lost meanwhile
         self._table.put(replace(part, device_ids=devices, roots=part.roots | {root}, family=part.family | {root}))
         try:
             await self._journal.flush()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc.aio
-from timeslice_api.errors import GroupNotFound, JobNotFound, OperationFailed, OrchestratorInCharge, TimesliceError
+from timeslice_api.errors import JobNotFound, OperationFailed, OrchestratorInCharge, TimesliceError
 from timeslice_api.names import checked_name
 from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
@@ -18,7 +18,7 @@ from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc, types_pb2
 
 from timeslice_driver import wire
 from timeslice_driver.commands import Commands
-from timeslice_driver.groups import Groups
+from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.registration import Registration
 from timeslice_driver.table import Table
@@ -39,7 +39,7 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
     def __init__(
         self,
         table: Table,
-        groups: Groups,
+        groups: GroupsInForce,
         *,
         commands: Commands,
         registration: Registration,
@@ -110,9 +110,8 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         return parts
 
     def _members(self, job_id: str, group_id: str) -> list[Member]:
-        if group_id and group_id not in self._groups.devices:
-            known = ", ".join(sorted(self._groups.devices)) or "none"
-            raise GroupNotFound(f"no group {group_id!r} on this node; known: {known}", job_id=job_id, group_id=group_id)
+        if group_id:
+            self._groups.now.covered(group_id)
         parts = [part.member for part in self._table.of_job(job_id) if group_id in {"", part.member.group_id}]
         if not parts:
             known = ", ".join(sorted({part.member.job_id for part in self._table.parts()})) or "none"

@@ -8,6 +8,7 @@ from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 
 from timeslice_driver.commands import Answer, Command
 from timeslice_driver.faults import Fault
+from timeslice_driver.groups import Groups
 from timeslice_driver.inventory import Device
 from timeslice_driver.parts import Member, Part, PartState
 
@@ -76,6 +77,16 @@ def to_result(answer: Answer) -> agent_link_pb2.Result:
         parts=to_parts(answer.parts),
         refused=to_fault(answer.refused) if answer.refused else None,
     )
+
+
+def to_groups(groups: Groups) -> list[agent_link_pb2.NodeGroup]:
+    """As messages."""
+    return [agent_link_pb2.NodeGroup(group_id=group_id, device_ids=ids) for group_id, ids in groups.devices.items()]
+
+
+def from_groups(messages: Iterable[agent_link_pb2.NodeGroup]) -> Groups:
+    """The groups in a welcome, or in the news of a change."""
+    return Groups({message.group_id: tuple(message.device_ids) for message in messages})
 
 
 def from_command(message: agent_link_pb2.Command) -> Command:

@@ -65,9 +65,7 @@ def test_the_address_comes_from_the_environment_too(tmp_path: Path, monkeypatch:
         (["run", "--job", "a b", "--group", "g", "--", "true"], "job 'a b'"),
         (["run", "--job", "a", "--group", "g", "--", "true"], "no node is known"),
         (["run", "--job", "a", "--group", "g", "--no-node", "--", "true"], "no orchestrator is named"),
-        (["doctor", "--group", "g", "--groups", "f.yaml"], "contradict"),
-        (["doctor", "--group", "g="], "names no device"),
-        (["doctor", "--groups", "/no/such/file.yaml"], "cannot read groups file"),
+        (["node", "--group", "g="], "names no device"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )

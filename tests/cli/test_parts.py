@@ -16,10 +16,11 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 def test_orchestrator_and_node_run_apart_with_groups_from_a_file(short_dir: Path) -> None:
     groups = short_dir / "groups.yaml"
     groups.write_text("groups:\n  trainer-group:\n    jobs: [job-a]\n    devices:\n      node-1: all\n")
-    state = {"TIMESLICE_STATE_DIR": str(short_dir / "s"), "TIMESLICE_GROUPS": str(groups)}
+    state = {"TIMESLICE_STATE_DIR": str(short_dir / "s")}
     with Emulator(memory=48 << 20) as emulator:
         env = environment({**emulator.variables, **state})
-        orchestrator = Running([str(TIMESLICE), "orchestrator", "--listen", "127.0.0.1:0"], env)
+        listen = ("--listen", "127.0.0.1:0", "--groups", str(groups))
+        orchestrator = Running([str(TIMESLICE), "orchestrator", *listen], env)
         try:
             address = orchestrator.says("export TIMESLICE_ORCHESTRATOR=127.0.0.1:").partition("=")[2]
             at = ("--orchestrator", address)

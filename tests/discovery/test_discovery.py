@@ -84,8 +84,8 @@ def test_a_conflict_is_logged_once_and_not_at_every_hello(tmp_path: Path, caplog
     discovery.file_said(written(tmp_path, GOOD))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            discovery.node_said(NODE)
-    assert caplog.messages == ["group default as declared by node n1 is not used: device d1 is in group a"]
+            discovery.node_said(NodeRecord("n1", ("d1",), (("own", ("d1",)),)))
+    assert caplog.messages == ["group own as declared by node n1 is not used: device d1 is in group a"]
 
 
 def test_nodes_are_told_of_their_groups_when_the_file_or_their_devices_change(tmp_path: Path) -> None:

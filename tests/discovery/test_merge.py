@@ -40,9 +40,14 @@ def test_all_of_a_node_that_was_never_heard_is_nothing_yet() -> None:
 
 
 def test_a_device_that_the_file_gives_to_a_group_is_not_given_to_a_declared_one() -> None:
-    result = merge(node("n1", "d1", "d2", default=("d1", "d2")), file=(FileGroup("a", (("n1", ("d1",)),)),))
+    result = merge(node("n1", "d1", "d2", own=("d1", "d2")), file=(FileGroup("a", (("n1", ("d1",)),)),))
     assert result.groups == (GroupSpec("a", (("d1", "n1"),)),)
-    assert result.warnings == ("group default as declared by node n1 is not used: device d1 is in group a",)
+    assert result.warnings == ("group own as declared by node n1 is not used: device d1 is in group a",)
+
+
+def test_the_default_group_gives_way_to_the_file_without_a_warning_since_nobody_asked_for_it() -> None:
+    result = merge(node("n1", "d1", "d2", default=("d1", "d2")), file=(FileGroup("a", (("n1", ("d1",)),)),))
+    assert result == Merged((GroupSpec("a", (("d1", "n1"),)),), ())
 
 
 def test_the_file_has_the_last_word_on_a_group_that_a_node_declares_too() -> None:

@@ -30,6 +30,7 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
         self.results: asyncio.Queue[pb.Result] = asyncio.Queue()
         self.welcoming = True
+        self.groups: dict[str, list[str]] | None = None  # what it tells; None: what the node declares
         self._ids = itertools.count(1)
         self._outbox: asyncio.Queue[pb.OrchestratorMessage | None] = asyncio.Queue()
         self._server: grpc.aio.Server | None = None
@@ -52,7 +53,8 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
         self.hellos.put_nowait(first.hello)
         if not self.welcoming:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
-        yield pb.OrchestratorMessage(welcome=pb.Welcome(epoch=self.epoch))
+        groups = first.hello.groups if self.groups is None else _messages(self.groups)
+        yield pb.OrchestratorMessage(welcome=pb.Welcome(epoch=self.epoch, groups=groups))
         reading = asyncio.create_task(self._read(messages))
         try:
             while (message := await outbox.get()) is not None:
@@ -71,6 +73,10 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
     def drop(self) -> None:
         """Ends the stream, as a restart does."""
         self._outbox.put_nowait(None)
+
+    def tell_groups(self, groups: dict[str, list[str]]) -> None:
+        """As after a change of the groups file."""
+        self._outbox.put_nowait(pb.OrchestratorMessage(groups=pb.NodeGroups(groups=_messages(groups))))
 
     def send(
         self,
@@ -112,3 +118,7 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
 
     async def result(self) -> pb.Result:
         return await asyncio.wait_for(self.results.get(), _PATIENCE_S)
+
+
+def _messages(groups: dict[str, list[str]]) -> list[pb.NodeGroup]:
+    return [pb.NodeGroup(group_id=group_id, device_ids=ids) for group_id, ids in groups.items()]

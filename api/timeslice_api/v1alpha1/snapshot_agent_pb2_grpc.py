@@ -79,7 +79,8 @@ class SnapshotAgentServicer(object):
 
     def Register(self, request, context):
         """Makes a process and all its descendants part of a job in a group. It ends when the last of them has ended.
-        Safe to repeat; several processes may register for one job and group.
+        Safe to repeat; several processes may register for one job and group. The groups are those that the orchestrator
+        tells the node; Unavailable while it has not told any. Without an orchestrator they are those that the node declares.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

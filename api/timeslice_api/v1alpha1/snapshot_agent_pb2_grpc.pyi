@@ -51,7 +51,8 @@ class SnapshotAgentStub:
         timeslice_api.v1alpha1.snapshot_agent_pb2.RegisterResponse,
     ]
     """Makes a process and all its descendants part of a job in a group. It ends when the last of them has ended.
-    Safe to repeat; several processes may register for one job and group.
+    Safe to repeat; several processes may register for one job and group. The groups are those that the orchestrator
+    tells the node; Unavailable while it has not told any. Without an orchestrator they are those that the node declares.
     """
 
     Unregister: grpc.UnaryUnaryMultiCallable[
@@ -91,7 +92,8 @@ class SnapshotAgentAsyncStub:
         timeslice_api.v1alpha1.snapshot_agent_pb2.RegisterResponse,
     ]
     """Makes a process and all its descendants part of a job in a group. It ends when the last of them has ended.
-    Safe to repeat; several processes may register for one job and group.
+    Safe to repeat; several processes may register for one job and group. The groups are those that the orchestrator
+    tells the node; Unavailable while it has not told any. Without an orchestrator they are those that the node declares.
     """
 
     Unregister: grpc.aio.UnaryUnaryMultiCallable[
@@ -141,7 +143,8 @@ class SnapshotAgentServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[timeslice_api.v1alpha1.snapshot_agent_pb2.RegisterResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.snapshot_agent_pb2.RegisterResponse]]:
         """Makes a process and all its descendants part of a job in a group. It ends when the last of them has ended.
-        Safe to repeat; several processes may register for one job and group.
+        Safe to repeat; several processes may register for one job and group. The groups are those that the orchestrator
+        tells the node; Unavailable while it has not told any. Without an orchestrator they are those that the node declares.
         """
 
     @abc.abstractmethod

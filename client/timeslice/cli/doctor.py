@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from timeslice.cli import groups
 from timeslice.cli.node import add_machine, config_of
 from timeslice.cli.options import NODE_SOCKET, Subparsers, add_command, add_state_dir, state_dir
 
@@ -29,7 +28,6 @@ def add(commands: Subparsers) -> None:
         commands, "doctor", summary="check this machine and environment for what would break a park", examples=EXAMPLES
     )
     parser.add_argument("--json", action="store_true", help="a list of checks")
-    groups.add_groups(parser, file_text="as for `timeslice node`")
     add_machine(parser)
     add_state_dir(parser)
     parser.set_defaults(run=run)
@@ -38,13 +36,7 @@ def add(commands: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the checks; 1 when one of them says that nothing can be parked."""
     directory = state_dir(arguments)
-    config = config_of(
-        arguments,
-        directory=directory / "node",
-        socket_path=directory / NODE_SOCKET,
-        orchestrator="",
-        default_group="default",
-    )
+    config = config_of(arguments, directory=directory / "node", socket_path=directory / NODE_SOCKET)
     from timeslice_driver.doctor import examine
 
     checks = asyncio.run(examine(config, os.environ))

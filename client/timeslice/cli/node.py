@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def add(commands: Subparsers) -> None:
     add_orchestrator(parser)
     text = "unix socket where jobs register; default: in the state directory"
     add_option(parser, "--socket", env="TIMESLICE_NODE_LISTEN", text=text, metavar="PATH", type=Path)
-    groups.add_groups(parser, file_text="the orchestrator's groups file: the groups of this node's name in it")
+    groups.add_group(parser)
     add_machine(parser)
     add_state_dir(parser)
     add_logging(parser)
@@ -64,13 +65,14 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
 
 
 def config_of(
-    arguments: argparse.Namespace, *, directory: Path, socket_path: Path, orchestrator: str, default_group: str
+    arguments: argparse.Namespace,
+    *,
+    directory: Path,
+    socket_path: Path,
+    orchestrator: str = "",
+    declared: Mapping[str, Sequence[str] | str] = {},
 ) -> NodeConfig:
-    """The node's configuration.
-
-    Raises:
-        ConfigError: the groups are wrong.
-    """
+    """The node's configuration; `declared` are device ids, or `all`, by group."""
     from timeslice_driver.config import NodeConfig
 
     return NodeConfig(
@@ -78,7 +80,7 @@ def config_of(
         socket=socket_path,
         name=arguments.node_name,
         orchestrator=orchestrator,
-        groups=groups.of_node(arguments, arguments.node_name, default=default_group),
+        groups=declared,
         dev_root=arguments.dev_root,
         proc_root=arguments.proc_root,
         cgroup_root=arguments.cgroup_root,
@@ -98,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         directory=directory / "node",
         socket_path=socket_path,
         orchestrator=arguments.orchestrator or "",
-        default_group="default",
+        declared=groups.declared(arguments),
     )
     serving.configure_log(arguments)
     from timeslice_driver.node import Node

@@ -62,6 +62,12 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--state-dir", env=ENV_STATE_DIR, text=text, metavar="DIR", type=Path)
 
 
+def add_groups(parser: argparse.ArgumentParser) -> None:
+    """--groups, for commands that run an orchestrator."""
+    text = "YAML file of groups, their devices and who may join; read again when it changes"
+    add_option(parser, "--groups", env="TIMESLICE_GROUPS", text=text, metavar="FILE", type=Path)
+
+
 def add_logging(parser: argparse.ArgumentParser) -> None:
     """--log-level and --log-json, for commands that run a part of the platform."""
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]

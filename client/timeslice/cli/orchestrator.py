@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from timeslice.channel import unix_address
 from timeslice.cli import serving
@@ -11,8 +10,8 @@ from timeslice.cli.options import (
     ORCHESTRATOR_SOCKET,
     Subparsers,
     add_command,
+    add_groups,
     add_logging,
-    add_option,
     add_state_dir,
     state_dir,
 )
@@ -36,12 +35,6 @@ def add(commands: Subparsers) -> None:
     add_state_dir(parser)
     add_logging(parser)
     parser.set_defaults(run=run)
-
-
-def add_groups(parser: argparse.ArgumentParser) -> None:
-    """--groups."""
-    text = "YAML file of groups, their devices and who may join; read again when it changes"
-    add_option(parser, "--groups", env="TIMESLICE_GROUPS", text=text, metavar="FILE", type=Path)
 
 
 def run(arguments: argparse.Namespace) -> int:

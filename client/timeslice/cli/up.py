@@ -14,6 +14,7 @@ from timeslice.cli.options import (
     ORCHESTRATOR_SOCKET,
     Subparsers,
     add_command,
+    add_groups,
     add_logging,
     add_state_dir,
     state_dir,
@@ -38,7 +39,8 @@ def add(commands: Subparsers) -> None:
     parser = add_command(
         commands, "up", summary="run orchestrator and node on this machine, in one process", examples=EXAMPLES
     )
-    groups.add_groups(parser, file_text="YAML file of groups, their devices and who may join")
+    groups.add_group(parser)
+    add_groups(parser)
     parser.add_argument(
         "--listen", action="append", default=[], metavar="ADDRESS", help="also listen here, host:port or unix:///path"
     )
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         directory=directory / "node",
         socket_path=node_socket,
         orchestrator=address,
-        default_group="default",
+        declared=groups.declared(arguments),
     )
     from timeslice_driver.node import Node
 

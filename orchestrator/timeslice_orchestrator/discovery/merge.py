@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from timeslice_api.names import DEFAULT_GROUP
+
 from timeslice_orchestrator.core.model import DeviceId, GroupId, GroupSpec, NodeName
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.store import NodeRecord
@@ -80,6 +82,8 @@ class _Merge:
                 self._refuse(node, group_id, "the groups file has that group, with other devices")
             return
         taken = [device for device in devices if device in self.owner]
+        if taken and group_id == DEFAULT_GROUP:  # nobody asked for it
+            return
         if taken:
             self._refuse(node, group_id, f"device {taken[0]} is in group {self.owner[taken[0]]}")
             return

@@ -1,0 +1,65 @@
+"""Which groups jobs may register in now: those that the node declares, or those that its orchestrator tells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from timeslice_api.errors import Unavailable
+
+from timeslice_driver.groups import Groups
+from timeslice_driver.table import Table
+
+log = logging.getLogger(__name__)
+
+_TOLD_WITHIN_S: Final = 5.0  # less than a client waits for the answer to its registration
+
+
+class GroupsInForce:
+    """Replaced as a whole; only the orchestrator replaces them.
+
+    Args:
+        declared: by the node's configuration. In force for good without an orchestrator; with one it is what the node
+            tells it, and no more.
+        table: of the parts, which keep their devices whatever becomes of their groups.
+        orchestrated: there is an orchestrator, which tells the groups with its first welcome.
+    """
+
+    def __init__(self, declared: Groups, table: Table, *, orchestrated: bool) -> None:
+        self.declared = declared
+        self.now = Groups() if orchestrated else declared
+        self._table = table
+        self._known = asyncio.Event()
+        if not orchestrated:
+            self._known.set()
+
+    async def known(self) -> Groups:
+        """The groups now; waits for the first welcome, but not for long.
+
+        Raises:
+            Unavailable: it has not come.
+        """
+        try:
+            async with asyncio.timeout(_TOLD_WITHIN_S):
+                await self._known.wait()
+        except TimeoutError:
+            raise Unavailable(
+                "this node does not know its groups yet: its orchestrator has not welcomed it",
+                hint="is the orchestrator running, at the address that the node was given?",
+            ) from None
+        return self.now
+
+    def adopt(self, groups: Groups) -> None:
+        """Takes what the orchestrator tells."""
+        if groups == self.now and self._known.is_set():
+            return
+        self.now = groups
+        self._known.set()
+        log.info("groups: %s", groups)
+        for part in self._table.parts():
+            left = set(part.device_ids) - set(groups.devices.get(part.member.group_id, ()))
+            if left:
+                log.warning(
+                    "%s keeps %s until it ends, which its group has no longer", part.member, ", ".join(sorted(left))
+                )
