@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Final
 
 from timeslice_api.errors import Unavailable
 
 from timeslice_driver.groups import Groups
+from timeslice_driver.parts import Member, Part
 from timeslice_driver.table import Table
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ class GroupsInForce:
     def __init__(self, declared: Groups, table: Table, *, orchestrated: bool) -> None:
         self.declared = declared
         self.now = Groups() if orchestrated else declared
+        self.unsure: frozenset[Member] = frozenset()  # parts found again without a record: on any device, until told
         self._table = table
         self._known = asyncio.Event()
         if not orchestrated:
@@ -58,8 +61,11 @@ class GroupsInForce:
         self._known.set()
         log.info("groups: %s", groups)
         for part in self._table.parts():
-            left = set(part.device_ids) - set(groups.devices.get(part.member.group_id, ()))
-            if left:
-                log.warning(
-                    "%s keeps %s until it ends, which its group has no longer", part.member, ", ".join(sorted(left))
-                )
+            self._compare(part, groups.devices.get(part.member.group_id, ()))
+        self.unsure = frozenset()
+
+    def _compare(self, part: Part, device_ids: tuple[str, ...]) -> None:
+        if part.member in self.unsure and device_ids:
+            self._table.put(replace(part, device_ids=device_ids))
+        elif left := sorted(set(part.device_ids) - set(device_ids)):
+            log.warning("%s keeps %s until it ends, which its group does not have", part.member, ", ".join(left))

@@ -204,6 +204,7 @@ class Node:
         )
         self._commands.watermark = await recovery.run(journal)
         self.notice = recovery.notice
+        self._groups.unsure = recovery.without_record
         # Without an orchestrator nobody would ever end what a crash has interrupted between a lock and an unlock.
         halfway = [part.member for part in self._table.parts() if part.state is PartState.LOCKED]
         if halfway and not self.config.orchestrator:
@@ -211,7 +212,7 @@ class Node:
 
     def _covered_when_lost(self, group_id: str) -> tuple[str, ...]:
         """What a part may be on when nothing tells its devices. The orchestrator's groups are heard only after the
-        hello, which names the parts; so with one it is every device."""
+        hello, which names the parts; so with one it is every device at first."""
         if self.config.orchestrator:
             return tuple(device.device_id for device in self.devices)
         return self._groups.now.devices.get(group_id, ())

@@ -48,6 +48,7 @@ class Recovery:
         self._survey = survey
         self._own_pids = own_pids
         self.notice = ""
+        self.without_record: frozenset[Member] = frozenset()  # those whose devices nothing tells
 
     async def run(self, journal: Journal) -> Watermark:
         """Returns the newest epoch and token that are known. Never fails: what is lost is told in `notice`."""
@@ -84,6 +85,7 @@ class Recovery:
     async def _from_environments(self) -> None:
         """Processes that were started with a job's and a group's name; parked ones are asked for, not seen."""
         marked = await self._inventory.run(self._marked)
+        self.without_record = frozenset(marked)
         for member, part in marked.items():
             log.warning("%s is found again by the environment of %d processes", member, len(part.roots))
             self._table.put(part)

@@ -94,6 +94,23 @@ async def test_a_job_registers_in_a_group_of_a_changed_file_without_a_restart(wo
         assert await covered(world, "job-a", "b") == [ids[1]]
 
 
+async def test_a_part_whose_record_is_lost_is_on_every_device_until_the_node_is_told_its_group(
+    world: World, ids: list[str], jobs: Jobs
+) -> None:
+    file = written(world.folder, a=f"[{ids[0]}]", rest="all")
+    job = jobs(2 * MIB, env={"TIMESLICE_JOB_ID": "job-a", "TIMESLICE_GROUP_ID": "a"})
+    async with platform(world, file):
+        await world.register("job-a", job.pid, group_id="a")
+    (world.folder / "state" / "journal.json").write_bytes(b"spoilt")
+    node = await world.start(orchestrator=f"unix://{world.folder}/o.sock")
+    assert list((await world.parts())["job-a/a"].device_ids) == ids
+    async with Orchestrator(OrchestratorConfig(world.folder / "o", (f"unix://{world.folder}/o.sock",), file)):
+        async with asyncio.timeout(10):
+            await node.linked()
+        assert list((await world.parts())["job-a/a"].device_ids) == [ids[0]]
+        await world.stop()
+
+
 @pytest.fixture
 async def orchestrator(world: World) -> AsyncIterator[ScriptedOrchestrator]:
     made = ScriptedOrchestrator(world.folder / "o.sock")
@@ -150,7 +167,7 @@ async def test_a_part_keeps_the_devices_that_its_group_has_lost(
         async with asyncio.timeout(5):
             while "b" not in node.groups.devices:
                 await asyncio.sleep(0.02)
-    assert f"keeps {ids[0]} until it ends" in caplog.text
+    assert f"job job-a in group a keeps {ids[0]} until it ends" in caplog.text
     assert sorted((await world.register("job-a", job.pid, group_id="a")).device_ids) == sorted(ids)
     assert await covered(world, "job-b", "a") == [ids[1]]
     result = await orchestrator.command({("job-a", "a"): "PARKED"})
