@@ -90,7 +90,13 @@ def _out_of_memory(outcome: Outcome) -> Claim:
 
 
 def _faster(outcome: Outcome) -> Claim:
+    holds = outcome.speedup > 1
     evidence = f"{outcome.alone_s:.1f} s → {outcome.together.wall_s:.1f} s"
-    return Claim(
-        "faster_together", "Together they need less time than one after the other", outcome.speedup > 1, evidence
-    )
+    if not holds:
+        evidence += f"; each phase took {_slowdown(outcome):.1f} x as long as alone: were the CPU cores busy otherwise?"
+    return Claim("faster_together", "Together they need less time than one after the other", holds, evidence)
+
+
+def _slowdown(outcome: Outcome) -> float:
+    alone = sum(run.jobs[name].phases().alone_s for name, run in outcome.alone.items())
+    return sum(job.phases().alone_s for job in outcome.together.jobs.values()) / alone
