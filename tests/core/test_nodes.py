@@ -293,3 +293,15 @@ def test_a_node_that_is_back_waits_while_another_undoes_all_on_its_own() -> None
     assert not world.nodes["n2"].inbox
     world.run()
     assert [world.state("a", "g", node) for node in world.nodes] == [RUNNING, RUNNING]
+
+
+def test_a_node_that_is_back_and_is_through_is_sent_nothing() -> None:
+    world = two_nodes()
+    request = world.acquire("b", "g")
+    world.answer("n1", "n2")
+    world.answer("n1", "n2")
+    world.answer("n1")
+    world.connect("n1")
+    assert not world.nodes["n1"].inbox
+    world.run()
+    assert world.holds(request)
