@@ -88,27 +88,15 @@ def test_a_conflict_is_logged_once_and_not_at_every_hello(tmp_path: Path, caplog
     assert caplog.messages == ["group own as declared by node n1 is not used: device d1 is in group a"]
 
 
-def test_nodes_are_told_of_their_groups_when_the_file_or_their_devices_change(tmp_path: Path) -> None:
+def test_a_nodes_groups_are_known_for_its_welcome_and_told_when_the_file_changes(tmp_path: Path) -> None:
     ear = Ear()
     discovery = Discovery(ear, ear)
+    assert discovery.groups_of("n1") == {}
     discovery.node_said(NODE)
+    assert discovery.groups_of("n1") == {"default": ("d1",)}
     discovery.file_said(written(tmp_path, "groups: {a: {devices: {n1: [d1, d2]}}}"))
-    discovery.node_said(NODE)
+    assert ear.by_node == [{"n1": {"a": ("d1",)}}]  # d2 is no device of the node yet
     discovery.node_said(NodeRecord("n1", ("d1", "d2"), NODE.groups))
-    assert ear.by_node == [
-        {"n1": {"default": ("d1",)}},
-        {"n1": {"a": ("d1",)}},  # d2 is no device of the node yet
-        {"n1": {"a": ("d1", "d2")}},
-    ]
     assert discovery.groups_of("n1") == {"a": ("d1", "d2")}
-    assert discovery.groups_of("n2") == {}
-
-
-def test_who_may_join_is_no_news_for_the_nodes(tmp_path: Path) -> None:
-    ear = Ear()
-    discovery = Discovery(ear, ear)
-    discovery.node_said(NODE)
-    for text in (GOOD, "groups: {a: {jobs: [job-a], devices: {n1: [d1]}}}"):
-        discovery.file_said(written(tmp_path, text))
-    assert len(ear.told) == 3
-    assert len(ear.by_node) == 2
+    discovery.file_said(written(tmp_path, "groups: {}"))
+    assert ear.by_node[1:] == [{"n1": {"default": ("d1",)}}]

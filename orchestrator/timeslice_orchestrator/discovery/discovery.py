@@ -32,7 +32,7 @@ class NodesListener(Protocol):
     """Who is told then: the links to the nodes."""
 
     def tell_groups(self, by_node: Mapping[NodeName, NodeGroups]) -> None:
-        """Takes the groups of every node that has a device in one."""
+        """Takes the groups of every node."""
 
 
 class Discovery:
@@ -40,7 +40,8 @@ class Discovery:
 
     Args:
         listener: told of the whole set after each change.
-        links: told of each node's share after each change.
+        links: told of each node's share after each change of the file. What a node says changes its own share alone,
+            which `groups_of` tells for its welcome.
         nodes: what was known of nodes at the last run.
     """
 
@@ -50,7 +51,6 @@ class Discovery:
         self._nodes: dict[NodeName, NodeRecord] = {node.node: node for node in nodes}
         self._file: tuple[FileGroup, ...] = ()
         self._told: tuple[GroupSpec, ...] | None = None
-        self._by_node: Mapping[NodeName, NodeGroups] = {}
         self._warned: frozenset[str] = frozenset()
         self.file_error = ""
 
@@ -78,13 +78,14 @@ class Discovery:
             raise
         self.file_error = ""
         self.tell()
+        self._links.tell_groups(shares(self._told or (), self._nodes))
 
     def groups_of(self, node: NodeName) -> NodeGroups:
         """The groups of one node, with those of its devices that are in them."""
-        return self._by_node.get(node, {})
+        return shares(self._told or (), {node: self._nodes[node]})[node] if node in self._nodes else {}
 
     def tell(self) -> None:
-        """Tells of the groups, if they are others than those told before."""
+        """Tells the listener of the groups, if they are others than those told before."""
         result = merged(self._file, self._nodes)
         for warning in result.warnings:
             if warning not in self._warned:
@@ -93,10 +94,6 @@ class Discovery:
         if result.groups != self._told:
             self._told = result.groups
             self._listener.post(GroupsChanged(result.groups))
-        by_node = shares(result.groups, self._nodes)
-        if by_node != self._by_node:
-            self._by_node = by_node
-            self._links.tell_groups(by_node)
 
     def _keep(self, node: NodeRecord) -> None:
         self._nodes[node.node] = node

@@ -42,14 +42,12 @@ def merged(file_groups: Iterable[FileGroup], nodes: Mapping[NodeName, NodeRecord
 
 
 def shares(groups: Iterable[GroupSpec], nodes: Mapping[NodeName, NodeRecord]) -> dict[NodeName, NodeGroups]:
-    """What each node has in the groups: only devices that it does have, whatever the file says."""
-    known = {name: frozenset(record.devices) for name, record in nodes.items()}
-    found: dict[NodeName, dict[GroupId, tuple[DeviceId, ...]]] = {}
+    """What each of the nodes has in the groups: only devices that it does have, whatever the file says."""
+    found: dict[NodeName, dict[GroupId, tuple[DeviceId, ...]]] = {name: {} for name in nodes}
     for group in groups:
         for device, node in group.devices:
-            if device in known.get(node, ()):
-                mine = found.setdefault(node, {})
-                mine[group.group_id] = (*mine.get(group.group_id, ()), device)
+            if node in found and device in nodes[node].devices:
+                found[node][group.group_id] = (*found[node].get(group.group_id, ()), device)
     return dict(found)
 
 

@@ -124,7 +124,7 @@ class Links:
     def tell_groups(self, by_node: Mapping[NodeName, NodeGroups]) -> None:
         """Tells each node whose groups have changed."""
         for name, link in self._links.items():
-            link.tell_groups(by_node.get(name, {}))
+            link.tell_groups(by_node[name])
 
     def end_all(self, reason: TimesliceError) -> None:
         """Has every stream ended."""
