@@ -39,6 +39,8 @@ class NodeRecord:
 
 StoredRecord: TypeAlias = Record | NodeRecord
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder a call
+
 
 def key_of(record: StoredRecord) -> RowKey:
     """Under which a record is stored; a later one with the same key replaces it."""
@@ -59,7 +61,7 @@ def key_of(record: StoredRecord) -> RowKey:
 
 def encoded(record: StoredRecord) -> str:
     """The body of a record's row."""
-    return json.dumps(_fields(record), separators=(",", ":"))
+    return _encode(_fields(record))
 
 
 def _fields(record: StoredRecord) -> dict[str, Any]:
