@@ -21,11 +21,17 @@ class AgentMessage(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     RESULT_FIELD_NUMBER: builtins.int
     @property
-    def hello(self) -> global___Hello: ...
+    def hello(self) -> global___Hello:
+        """the first one, and only that"""
+
     @property
-    def report(self) -> global___Report: ...
+    def report(self) -> global___Report:
+        """parts have changed by themselves"""
+
     @property
-    def result(self) -> global___Result: ...
+    def result(self) -> global___Result:
+        """the answer to a command"""
+
     def __init__(
         self,
         *,
@@ -47,9 +53,13 @@ class OrchestratorMessage(google.protobuf.message.Message):
     COMMAND_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
     @property
-    def welcome(self) -> global___Welcome: ...
+    def welcome(self) -> global___Welcome:
+        """the first one, and only that"""
+
     @property
-    def command(self) -> global___Command: ...
+    def command(self) -> global___Command:
+        """answered by a Result with its command_id"""
+
     @property
     def groups(self) -> global___NodeGroups:
         """the node's groups have changed"""
@@ -81,13 +91,17 @@ class Hello(google.protobuf.message.Message):
     HIGHEST_TOKEN_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
     node: builtins.str
+    """the node's name, unique in the cluster"""
     boot_id: builtins.str
     """of the machine; a new one means that nothing of before is alive"""
     highest_epoch: builtins.int
     """newest epoch and token the node ever saw: the orchestrator goes above them"""
     highest_token: builtins.int
+    """see highest_epoch"""
     @property
-    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Device]: ...
+    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Device]:
+        """all, healthy or not"""
+
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
         """every part on the node"""
@@ -120,6 +134,7 @@ class NodeGroup(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     DEVICE_IDS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """its name"""
     @property
     def device_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """the node's devices in it, as in Device.device_id; a device is in at most one group"""
@@ -185,7 +200,9 @@ class Report(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     ENDED_FIELD_NUMBER: builtins.int
     @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]: ...
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
+        """as they are now"""
+
     @property
     def ended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.MemberKey]:
         """parts whose processes are all gone, or that were unregistered"""
@@ -223,7 +240,9 @@ class Command(google.protobuf.message.Message):
     lock_timeout_s: builtins.float
     """give up a lock after this many seconds"""
     @property
-    def targets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Target]: ...
+    def targets(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Target]:
+        """what to bring where"""
+
     def __init__(
         self,
         *,
@@ -246,7 +265,9 @@ class Target(google.protobuf.message.Message):
     state: timeslice_api.v1alpha1.types_pb2.PartState.ValueType
     """RUNNING, LOCKED or PARKED"""
     @property
-    def member(self) -> timeslice_api.v1alpha1.types_pb2.MemberKey: ...
+    def member(self) -> timeslice_api.v1alpha1.types_pb2.MemberKey:
+        """whose part on this node"""
+
     def __init__(
         self,
         *,
@@ -269,7 +290,9 @@ class Result(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     command_id: builtins.int
+    """Command.command_id"""
     epoch: builtins.int
+    """Command.epoch"""
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
         """every part named in the command that exists; one that does not was ended before"""

@@ -60,7 +60,7 @@ class AcquireResponse(google.protobuf.message.Message):
     WAITED_S_FIELD_NUMBER: builtins.int
     RESTORED_FIELD_NUMBER: builtins.int
     waited_s: builtins.float
-    """since the request was first received"""
+    """since the request was first received (seconds)"""
     restored: builtins.bool
     """the job's state was put back for this grant; false when it was in place, or there was none"""
     @property
@@ -120,6 +120,7 @@ class YieldRequest(google.protobuf.message.Message):
     LEASE_ID_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
+    """Lease.lease_id"""
     job_id: builtins.str
     """must be the lease's job"""
     def __init__(
@@ -159,8 +160,11 @@ class KeepAliveRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     LEASE_IDS_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """must be the leases' job"""
     @property
-    def lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def lease_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """all that this client holds"""
+
     def __init__(
         self,
         *,
@@ -202,7 +206,9 @@ class WithdrawRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     request_id: builtins.str
+    """AcquireRequest.request_id"""
     job_id: builtins.str
+    """must be the request's job"""
     def __init__(
         self,
         *,
@@ -263,6 +269,7 @@ class GetGroupRequest(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """refused with GroupNotFound when there is no such group"""
     def __init__(
         self,
         *,
@@ -278,6 +285,7 @@ class WatchGroupRequest(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """as in GetGroupRequest; the stream ends the same way when the group goes away"""
     def __init__(
         self,
         *,
@@ -303,9 +311,11 @@ class Group(google.protobuf.message.Message):
     DUTY_CYCLE_FIELD_NUMBER: builtins.int
     TOTALS_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """its name"""
     switching_to_job_id: builtins.str
     """the job whose hand-off is under way; empty when none"""
     draining: builtins.bool
+    """nobody is served until it is resumed"""
     blocked_reason: builtins.str
     """why the first in line is not served; empty when it is, or nobody waits"""
     handoffs: builtins.int
@@ -313,17 +323,25 @@ class Group(google.protobuf.message.Message):
     duty_cycle: builtins.float
     """share of device time held since the first grant, 0 to 1"""
     @property
-    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupDevice]: ...
+    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupDevice]:
+        """all of its devices, on every node"""
+
     @property
-    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupMember]: ...
+    def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupMember]:
+        """jobs with processes in the group"""
+
     @property
-    def holders(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupHolder]: ...
+    def holders(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupHolder]:
+        """jobs that hold devices of the group now"""
+
     @property
     def waiters(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupWaiter]:
         """in the order in which they will be served"""
 
     @property
-    def totals(self) -> global___GroupTotals: ...
+    def totals(self) -> global___GroupTotals:
+        """of everything since the orchestrator was started"""
+
     def __init__(
         self,
         *,
@@ -354,12 +372,13 @@ class GroupTotals(google.protobuf.message.Message):
     SECONDS_FIELD_NUMBER: builtins.int
     HANDOFF_S_FIELD_NUMBER: builtins.int
     grants: builtins.int
+    """leases that were given"""
     bytes_parked: builtins.int
     """sum over all checkpoints (bytes)"""
     bytes_restored: builtins.int
     """sum over all restores (bytes)"""
     handoff_s: builtins.float
-    """sum of hand-offs, from their start to the grant"""
+    """sum of hand-offs, from their start to the grant (seconds)"""
     @property
     def seconds(self) -> timeslice_api.v1alpha1.types_pb2.Timings:
         """sum of each step over all hand-offs, the slowest node of each counted"""
@@ -386,7 +405,9 @@ class GroupDevice(google.protobuf.message.Message):
     NODE_FIELD_NUMBER: builtins.int
     CONNECTED_FIELD_NUMBER: builtins.int
     device_id: builtins.str
+    """as in Device.device_id"""
     node: builtins.str
+    """Hello.node of the node that has it"""
     connected: builtins.bool
     """its node is heard"""
     def __init__(
@@ -408,10 +429,13 @@ class GroupMember(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     QUARANTINE_REASON_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """its job"""
     quarantine_reason: builtins.str
     """empty when not in quarantine"""
     @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodePart]: ...
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodePart]:
+        """one for each node where the job has processes"""
+
     def __init__(
         self,
         *,
@@ -432,9 +456,13 @@ class NodePart(google.protobuf.message.Message):
     BYTES_FIELD_NUMBER: builtins.int
     PROCESSES_FIELD_NUMBER: builtins.int
     node: builtins.str
+    """Hello.node"""
     state: timeslice_api.v1alpha1.types_pb2.PartState.ValueType
+    """as the node last told it"""
     bytes: builtins.int
+    """as Part.bytes (bytes)"""
     processes: builtins.int
+    """live ones"""
     def __init__(
         self,
         *,
@@ -456,9 +484,11 @@ class GroupHolder(google.protobuf.message.Message):
     HELD_S_FIELD_NUMBER: builtins.int
     FENCING_TOKEN_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """its job"""
     leases: builtins.int
     """counted holders: ranks or threads of the job"""
     held_s: builtins.float
+    """since the first of its leases (seconds)"""
     fencing_token: builtins.int
     """of the newest lease"""
     def __init__(
@@ -483,9 +513,13 @@ class GroupWaiter(google.protobuf.message.Message):
     WAITED_S_FIELD_NUMBER: builtins.int
     HOLDER_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """who waits"""
     request_id: builtins.str
+    """AcquireRequest.request_id"""
     position: builtins.int
+    """1 is first in line"""
     waited_s: builtins.float
+    """since the request was first received (seconds)"""
     holder: builtins.str
     """AcquireRequest.holder"""
     def __init__(
@@ -508,6 +542,7 @@ class ForceReleaseRequest(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """refused with GroupNotFound when there is no such group"""
     job_id: builtins.str
     """empty: whoever holds"""
     def __init__(
@@ -544,6 +579,7 @@ class DrainRequest(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """as in ForceReleaseRequest"""
     def __init__(
         self,
         *,
@@ -569,6 +605,7 @@ class ResumeRequest(google.protobuf.message.Message):
 
     GROUP_ID_FIELD_NUMBER: builtins.int
     group_id: builtins.str
+    """as in ForceReleaseRequest"""
     def __init__(
         self,
         *,

@@ -49,11 +49,13 @@ class OrchestratorStub:
         timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse,
     ]
+    """All groups, now."""
 
     GetGroup: grpc.UnaryUnaryMultiCallable[
         timeslice_api.v1alpha1.orchestrator_pb2.GetGroupRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.Group,
     ]
+    """One group, now."""
 
     WatchGroup: grpc.UnaryStreamMultiCallable[
         timeslice_api.v1alpha1.orchestrator_pb2.WatchGroupRequest,
@@ -110,11 +112,13 @@ class OrchestratorAsyncStub:
         timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse,
     ]
+    """All groups, now."""
 
     GetGroup: grpc.aio.UnaryUnaryMultiCallable[
         timeslice_api.v1alpha1.orchestrator_pb2.GetGroupRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.Group,
     ]
+    """One group, now."""
 
     WatchGroup: grpc.aio.UnaryStreamMultiCallable[
         timeslice_api.v1alpha1.orchestrator_pb2.WatchGroupRequest,
@@ -180,14 +184,16 @@ class OrchestratorServicer(metaclass=abc.ABCMeta):
         self,
         request: timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse]]: ...
+    ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.ListGroupsResponse]]:
+        """All groups, now."""
 
     @abc.abstractmethod
     def GetGroup(
         self,
         request: timeslice_api.v1alpha1.orchestrator_pb2.GetGroupRequest,
         context: _ServicerContext,
-    ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.Group, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.Group]]: ...
+    ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.Group, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.Group]]:
+        """One group, now."""
 
     @abc.abstractmethod
     def WatchGroup(

@@ -23,10 +23,11 @@ class SnapshotRequest(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     LOCK_TIMEOUT_S_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """the job to park"""
     group_id: builtins.str
     """empty: every group that the job has on this node"""
     lock_timeout_s: builtins.float
-    """0: the node's default"""
+    """give up a lock after this many seconds; 0: the node's default"""
     def __init__(
         self,
         *,
@@ -44,7 +45,9 @@ class SnapshotResponse(google.protobuf.message.Message):
 
     PARTS_FIELD_NUMBER: builtins.int
     @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]: ...
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
+        """the job's parts as they are now"""
+
     def __init__(
         self,
         *,
@@ -61,6 +64,7 @@ class RestoreRequest(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """the job to put back"""
     group_id: builtins.str
     """empty: every group that the job has on this node"""
     def __init__(
@@ -79,7 +83,9 @@ class RestoreResponse(google.protobuf.message.Message):
 
     PARTS_FIELD_NUMBER: builtins.int
     @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]: ...
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
+        """the job's parts as they are now"""
+
     def __init__(
         self,
         *,
@@ -116,9 +122,13 @@ class ListJobsResponse(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     DEVICES_FIELD_NUMBER: builtins.int
     @property
-    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]: ...
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
+        """every part on the node"""
+
     @property
-    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Device]: ...
+    def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Device]:
+        """of the node"""
+
     def __init__(
         self,
         *,
@@ -138,7 +148,9 @@ class RegisterRequest(google.protobuf.message.Message):
     PID_FIELD_NUMBER: builtins.int
     DEVICE_IDS_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """1 to 253 characters, as in AcquireRequest.job_id"""
     group_id: builtins.str
+    """one of the node's groups"""
     pid: builtins.int
     """root of the process tree, as the node sees it; its descendants belong to it"""
     @property
@@ -164,7 +176,9 @@ class RegisterResponse(google.protobuf.message.Message):
     PART_FIELD_NUMBER: builtins.int
     DEVICE_IDS_FIELD_NUMBER: builtins.int
     @property
-    def part(self) -> timeslice_api.v1alpha1.types_pb2.Part: ...
+    def part(self) -> timeslice_api.v1alpha1.types_pb2.Part:
+        """of the job and group, with this process in it"""
+
     @property
     def device_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """that the part covers"""
@@ -188,8 +202,11 @@ class UnregisterRequest(google.protobuf.message.Message):
     GROUP_ID_FIELD_NUMBER: builtins.int
     PID_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """as registered"""
     group_id: builtins.str
+    """as registered"""
     pid: builtins.int
+    """as registered"""
     def __init__(
         self,
         *,

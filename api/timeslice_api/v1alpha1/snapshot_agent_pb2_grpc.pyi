@@ -39,6 +39,7 @@ class SnapshotAgentStub:
         timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsRequest,
         timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse,
     ]
+    """All parts of jobs, and the devices, now."""
 
     WatchJobs: grpc.UnaryStreamMultiCallable[
         timeslice_api.v1alpha1.snapshot_agent_pb2.WatchJobsRequest,
@@ -80,6 +81,7 @@ class SnapshotAgentAsyncStub:
         timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsRequest,
         timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse,
     ]
+    """All parts of jobs, and the devices, now."""
 
     WatchJobs: grpc.aio.UnaryStreamMultiCallable[
         timeslice_api.v1alpha1.snapshot_agent_pb2.WatchJobsRequest,
@@ -126,7 +128,8 @@ class SnapshotAgentServicer(metaclass=abc.ABCMeta):
         self,
         request: timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsRequest,
         context: _ServicerContext,
-    ) -> typing.Union[timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse]]: ...
+    ) -> typing.Union[timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.snapshot_agent_pb2.ListJobsResponse]]:
+        """All parts of jobs, and the devices, now."""
 
     @abc.abstractmethod
     def WatchJobs(

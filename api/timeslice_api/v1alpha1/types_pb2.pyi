@@ -28,6 +28,7 @@ class _PartState:
 class _PartStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PartState.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PART_STATE_UNSPECIFIED: _PartState.ValueType  # 0
+    """never sent"""
     PART_STATE_EMPTY: _PartState.ValueType  # 1
     """its processes have put nothing on the devices yet"""
     PART_STATE_RUNNING: _PartState.ValueType  # 2
@@ -43,6 +44,7 @@ class PartState(_PartState, metaclass=_PartStateEnumTypeWrapper):
     """Where a part's accelerator state is. The transitions are CUDA's own: RUNNING <-> LOCKED <-> PARKED."""
 
 PART_STATE_UNSPECIFIED: PartState.ValueType  # 0
+"""never sent"""
 PART_STATE_EMPTY: PartState.ValueType  # 1
 """its processes have put nothing on the devices yet"""
 PART_STATE_RUNNING: PartState.ValueType  # 2
@@ -94,7 +96,9 @@ class MemberKey(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    """the job"""
     group_id: builtins.str
+    """the group"""
     def __init__(
         self,
         *,
@@ -120,6 +124,7 @@ class Part(google.protobuf.message.Message):
     PROCESSES_FIELD_NUMBER: builtins.int
     TIMINGS_FIELD_NUMBER: builtins.int
     state: global___PartState.ValueType
+    """the state reached, whatever was asked for"""
     resident: builtins.bool
     """something of it may be on the devices; false when EMPTY, PARKED or FAILED without device memory"""
     bytes: builtins.int
@@ -127,7 +132,9 @@ class Part(google.protobuf.message.Message):
     processes: builtins.int
     """live processes that belong to the part"""
     @property
-    def member(self) -> global___MemberKey: ...
+    def member(self) -> global___MemberKey:
+        """whose part it is"""
+
     @property
     def device_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """devices of this node that the part covers, as in Device.device_id"""
@@ -168,9 +175,13 @@ class Timings(google.protobuf.message.Message):
     RESTORE_S_FIELD_NUMBER: builtins.int
     UNLOCK_S_FIELD_NUMBER: builtins.int
     lock_s: builtins.float
+    """until no accelerator call of the part runs any more"""
     checkpoint_s: builtins.float
+    """from the devices to host memory"""
     restore_s: builtins.float
+    """from host memory to the devices"""
     unlock_s: builtins.float
+    """until its accelerator calls run again"""
     def __init__(
         self,
         *,
@@ -199,7 +210,9 @@ class Device(google.protobuf.message.Message):
     memory_bytes: builtins.int
     """its total memory (bytes)"""
     product_name: builtins.str
+    """for people"""
     healthy: builtins.bool
+    """the driver answers for it"""
     message: builtins.str
     """why it is not healthy"""
     def __init__(
@@ -227,13 +240,17 @@ class Lease(google.protobuf.message.Message):
     FENCING_TOKEN_FIELD_NUMBER: builtins.int
     TTL_S_FIELD_NUMBER: builtins.int
     lease_id: builtins.str
+    """made by the orchestrator; names it in Yield and KeepAlive"""
     job_id: builtins.str
+    """who holds"""
     fencing_token: builtins.int
     """rises with every grant, for ever; nodes refuse commands older than the newest they saw"""
     ttl_s: builtins.float
     """renew it with KeepAlive within this many seconds"""
     @property
-    def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """all groups of the request"""
+
     def __init__(
         self,
         *,
@@ -263,12 +280,15 @@ class ErrorDetail(google.protobuf.message.Message):
     kind: builtins.str
     """the class of timeslice_api.errors"""
     message: builtins.str
+    """one sentence for people"""
     hint: builtins.str
     """what to do about it"""
     retryable: builtins.bool
     """the same call may succeed later"""
     job_id: builtins.str
+    """whom it is about; may be empty"""
     group_id: builtins.str
+    """what it is about; may be empty"""
     reason: builtins.str
     """of an OperationFailed: its stable word, as in Fault.reason; empty for other errors"""
     def __init__(
