@@ -86,6 +86,22 @@ def state_dir(arguments: argparse.Namespace) -> Path:
     return Path(arguments.state_dir or default_state_dir()).absolute()
 
 
+def made(directory: Path) -> Path:
+    """The directory, made where it is missing, for its owner alone.
+
+    Raises:
+        ConfigError: it cannot be made, or not be written.
+    """
+    hint = f"give another one: --state-dir, or {ENV_STATE_DIR}"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the state directory {directory}: {error.strerror}", hint=hint) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write to the state directory {directory}", hint=hint)
+    return directory
+
+
 def orchestrator_address(arguments: argparse.Namespace) -> str:
     """The option, the environment, or the socket in the default state directory.
 

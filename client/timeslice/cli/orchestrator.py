@@ -13,6 +13,7 @@ from timeslice.cli.options import (
     add_groups,
     add_logging,
     add_state_dir,
+    made,
     state_dir,
 )
 
@@ -43,8 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from timeslice_orchestrator.server import Orchestrator
 
     serving.configure_log(arguments)
-    directory = state_dir(arguments)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = made(state_dir(arguments))
     listen = tuple(arguments.listen or [unix_address(str(directory / ORCHESTRATOR_SOCKET))])
     service = Orchestrator(OrchestratorConfig(directory / "orchestrator", listen, arguments.groups))
 

@@ -17,6 +17,7 @@ from timeslice.cli.options import (
     add_groups,
     add_logging,
     add_state_dir,
+    made,
     state_dir,
 )
 
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from timeslice_driver.node import Node
 
     orchestrator = Orchestrator(
-        OrchestratorConfig(_made(directory) / "orchestrator", (address, *arguments.listen), arguments.groups)
+        OrchestratorConfig(made(directory) / "orchestrator", (address, *arguments.listen), arguments.groups)
     )
     node = Node(config)
     return serving.serve(
@@ -92,11 +93,6 @@ class LinkedNode:
     async def stop(self) -> None:
         """Stops."""
         await self._node.stop()
-
-
-def _made(directory: Path) -> Path:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return directory
 
 
 def _environment(address: str, node_socket: Path, node: Node) -> str:
