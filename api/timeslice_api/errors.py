@@ -118,7 +118,7 @@ class Unavailable(TimesliceError):
 class ConnectionLost(Unavailable):
     """No answer from the orchestrator or the node."""
 
-    default_hint = "is it running, and is the address right? `timeslice status` tells"
+    default_hint = "is it running, and is the address right? `timeslice up` starts one on this machine"
 
 
 class Stopping(Unavailable):

@@ -45,5 +45,6 @@ def checked_socket_path(path: str, field: str) -> str:
     """
     size = len(path.encode())
     if size > MAX_SOCKET_PATH:
-        raise InvalidRequest(f"{field} {path!r} has {size} bytes; a unix socket path may have {MAX_SOCKET_PATH}")
+        message = f"{field} {path!r} has {size} bytes; a unix socket path may have {MAX_SOCKET_PATH}"
+        raise InvalidRequest(message, hint="choose a shorter one; sockets in a state directory move with --state-dir")
     return path

@@ -85,6 +85,7 @@ class Acquisition:
         self._asked = 0
         self._failures = 0
         self._failure: TimesliceError | None = None
+        self._waiting = ""  # why, as the orchestrator last told
         self._progress = ProgressLine()
 
     @property
@@ -112,7 +113,7 @@ class Acquisition:
 
     def answered(self, answer: Any) -> Grant | None:
         """The grant, or None when the next call is due."""
-        self._failures, self._failure = 0, None
+        self._failures, self._failure, self._waiting = 0, None, ""
         if isinstance(answer, snapshot_agent_pb2.RegisterResponse):
             self._registrations.pop(0)
             return None
@@ -169,6 +170,7 @@ class Acquisition:
     def _tell(self, *, position: int = 0, holder_job_id: str = "", held_s: float = 0.0, reason: str = "") -> None:
         waited_s = self._clock() - self._began
         status = WaitStatus(self._want.group_ids, waited_s, position, holder_job_id, held_s, reason)
+        self._waiting = status.why
         self._progress.show(status)
         if self._on_wait is not None:
             self._on_wait(status)
@@ -176,6 +178,6 @@ class Acquisition:
     def _timeout(self) -> AcquireTimeout:
         groups = " and ".join(self._want.group_ids)
         message = f"{groups} was not granted to {self._want.job_id} within {self._want.timeout:g} s"
-        if self._failure is not None:
-            message = f"{message}: {self._failure.message}"
+        if self._waiting:
+            message = f"{message}: {self._waiting}"
         return AcquireTimeout(message, job_id=self._want.job_id, group_id=groups)

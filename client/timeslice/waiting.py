@@ -24,6 +24,11 @@ class WaitStatus:
     reason: str = ""
 
     def __str__(self) -> str:
+        return f"waiting {self.waited_s:.0f} s for {' and '.join(self.group_ids)}: {self.why or 'no answer yet'}"
+
+    @property
+    def why(self) -> str:
+        """Who holds, since when, the position, and what else is known; empty when nothing is."""
         facts = []
         if self.holder_job_id:
             facts.append(f"held by {self.holder_job_id} for {self.held_s:.0f} s")
@@ -33,7 +38,7 @@ class WaitStatus:
         # "held by job-b" is said already
         if self.reason and not (self.holder_job_id and self.reason == f"held by {self.holder_job_id}"):
             text = f"{text} ({self.reason})" if text else self.reason
-        return f"waiting {self.waited_s:.0f} s for {' and '.join(self.group_ids)}: {text or 'no answer yet'}"
+        return text
 
 
 class ProgressLine:

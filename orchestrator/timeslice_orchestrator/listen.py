@@ -106,7 +106,8 @@ def _added(server: grpc.aio.Server, address: str) -> int:
     try:
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise ConfigError(f"cannot listen on {address}: is it in use, or not of this machine?") from error
+        message = f"cannot listen on {address}: it is in use, or not of this machine"
+        raise ConfigError(message, hint="end the program that has it, or listen on another address") from error
 
 
 def _socket_path(address: str) -> Path:

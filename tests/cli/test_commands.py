@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from embedded import environment, timeslice
 from timeslice.cli.main import main
+from timeslice.cli.options import made
+from timeslice_api.errors import ConfigError
 
 COMMANDS = ["up", "run", "status", "release", "drain", "resume", "doctor", "orchestrator", "node"]
 
@@ -48,7 +51,9 @@ def test_no_platform_at_all_says_how_to_start_one(capsys: pytest.CaptureFixture[
 
 def test_nobody_at_the_address_is_exit_status_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["status", "--orchestrator", f"unix://{tmp_path}/o.sock"]) == 3
-    assert capsys.readouterr().err.startswith("error: no answer")
+    error = capsys.readouterr().err
+    assert error.startswith("error: no answer")
+    assert "timeslice up" in error
 
 
 def test_the_address_comes_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,14 +87,49 @@ def test_a_wrong_option_is_one_line_that_says_what_is_wrong(
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["node", "--socket", "/" + "x" * 120], "107"), (["orchestrator", "--listen", "nonsense"], "host:port")],
-    ids=["node", "orchestrator"],
+    [
+        (["node", "--socket", "/" + "x" * 120], "107"),
+        (["orchestrator", "--listen", "nonsense"], "host:port"),
+        (["up", "--state-dir", "/tmp/" + "x" * 110], "107"),
+    ],
+    ids=["node", "orchestrator", "up"],
 )
 def test_a_program_with_a_wrong_option_ends_with_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
     done = timeslice(*arguments, env=environment({"TIMESLICE_STATE_DIR": str(tmp_path / "s")}))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("command", ["up", "orchestrator", "node"])
+def test_a_state_directory_that_cannot_be_made_is_one_line_that_names_it(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+    done = timeslice(command, "--state-dir", str(tmp_path / "file" / "s"))
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"error: cannot make the state directory {tmp_path}")
+    assert "Not a directory" in line
+
+
+def test_a_state_directory_that_cannot_be_written_says_what_to_give_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(ConfigError, match=r"cannot write to the state directory .*--state-dir"):
+        made(tmp_path)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(30)
+def test_a_port_that_is_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = timeslice("orchestrator", "--listen", address, "--state-dir", str(tmp_path / "s"))
+    assert done.returncode == 2
+    assert f"cannot listen on {address}" in done.stderr.splitlines()[-1]
+    assert "another address" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.processes

@@ -46,8 +46,13 @@ def test_a_hand_off_under_way_and_a_drain_are_shown() -> None:
 
 def test_a_reason_that_only_repeats_the_holder_is_left_out() -> None:
     group = pb.Group(group_id="g", blocked_reason="held by job-a")
+    group.devices.add(device_id="GPU-1", node="node-1", connected=True)
     group.holders.add(job_id="job-a", held_s=200)
-    assert table.text([group]).splitlines()[1:] == ["g      job-a   3 min 20 s  -        0        0%    0"]
+    assert table.text([group]).splitlines()[1:] == ["g      job-a   3 min 20 s  -        1        0%    0"]
+
+
+def test_a_group_whose_nodes_never_came_says_so() -> None:
+    assert "no devices: no node" in table.text([pb.Group(group_id="g")])
 
 
 def test_no_groups_say_where_they_come_from() -> None:

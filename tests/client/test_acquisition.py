@@ -68,6 +68,19 @@ def test_the_last_wait_ends_with_the_callers_time() -> None:
         acquisition.next_call()
 
 
+def test_a_timeout_says_who_holds_and_the_place_or_that_nobody_answers() -> None:
+    clock = Clock()
+    acquisition = made(clock, timeout=3)
+    acquisition.next_call()
+    acquisition.answered(still_waiting())
+    clock.now += 3
+    with pytest.raises(AcquireTimeout, match=r"within 3 s: held by job-b for 30 s, position 1$"):
+        acquisition.next_call()
+    acquisition.failed(Failure(grpc.StatusCode.UNAVAILABLE))
+    with pytest.raises(AcquireTimeout, match=r"within 3 s: no answer: .*is it running"):
+        acquisition.next_call()
+
+
 def test_pauses_after_failures_double_from_a_tenth_to_two_seconds() -> None:
     clock = Clock()
     acquisition = made(clock)

@@ -102,6 +102,8 @@ def _notes(group: orchestrator_pb2.Group) -> list[str]:
     held = {f"held by {holder.job_id}" for holder in group.holders}  # the line above says that already
     if group.blocked_reason and group.blocked_reason not in held:
         notes.append(f"  not served: {group.blocked_reason}")
+    if not group.devices:
+        notes.append("  no devices: no node with devices of this group has been heard")
     silent = sorted({device.node for device in group.devices if not device.connected})
     if silent:
         notes.append(f"  not connected: {', '.join(silent)}")
