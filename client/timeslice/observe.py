@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from timeslice.holding import Holding
+
+log = logging.getLogger("timeslice")
 
 
 class PhaseRecord:
@@ -23,9 +26,10 @@ class PhaseRecord:
         self._job_id, self._path = job_id, path
         self._lock = threading.Lock()
         self._ended: dict[tuple[str, ...], float] = {}
+        self._told = False
 
     def write(self, holding: Holding) -> None:
-        """Records a holding that ends now. Raises OSError when the file cannot be written."""
+        """Records a holding that ends now. A file that cannot be written is told once; watching never stops a job."""
         now = time.monotonic()
         groups = holding.grant.group_ids
         with self._lock:
@@ -41,5 +45,10 @@ class PhaseRecord:
                 "idle_s": None if before is None else round(holding.began - before, 6),
             }
         )
-        with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123
-            file.write(line.encode() + b"\n")
+        try:
+            with open(self._path, "ab", buffering=0) as file:  # noqa: PTH123
+                file.write(line.encode() + b"\n")
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                log.warning("phases are not recorded: cannot write %s: %s", self._path, error.strerror)

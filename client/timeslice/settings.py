@@ -29,7 +29,8 @@ class Settings:
     Attributes:
         address: of the orchestrator, `host:port` or `unix:///path`; empty unless the mode is on.
         group_id: what `acquire()` without a group means; may be empty.
-        node_socket: path of the node's unix socket, where this process registers itself; empty when it need not.
+        node_socket: path of the node's unix socket, where this process registers itself; empty when it need not. What
+            was neither passed nor set counts as forgotten, and is told in the log.
         observe_file: where the mode observe records phases.
     """
 
@@ -73,6 +74,10 @@ def resolve(given: Given, env: Mapping[str, str] = os.environ) -> Settings:
     if mode is Mode.OFF:
         return Settings(mode=mode, job_id=found.job_id, group_id=found.group_id)
     _require(mode, found)
+    if mode is Mode.ON and given.node_socket is None and names.ENV_NODE_SOCKET not in env:
+        log.warning(
+            "%s is not set: nobody may know this process, so its state would not be parked", names.ENV_NODE_SOCKET
+        )
     return _checked(Settings(**{**vars(found), "mode": mode}))
 
 

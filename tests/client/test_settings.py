@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
 from timeslice import Mode, OrchestratorClient
 from timeslice.settings import Given, resolve
 from timeslice_api.errors import ConfigError, InvalidRequest
+
+OBSERVED = ["job_id", "group_ids", "pid", "ended_unix_s", "held_s", "idle_s"]
 
 
 def test_no_configuration_at_all_is_off_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,6 +85,32 @@ def test_no_group_and_no_default_is_an_error_that_says_what_to_set() -> None:
         client.acquire([])
 
 
+def test_a_node_that_nobody_named_is_told_since_the_job_would_not_be_parked(caplog: pytest.LogCaptureFixture) -> None:
+    OrchestratorClient("host:1", job_id="job-a", node_socket="").close()
+    OrchestratorClient("host:1", job_id="job-a", node_socket="/tmp/n.sock").close()
+    assert caplog.messages == []
+    OrchestratorClient("host:1", job_id="job-a").close()
+    [line] = caplog.messages
+    assert "TIMESLICE_NODE_SOCKET is not set" in line
+
+
+def test_observe_is_chosen_by_the_environment_and_writes_the_documented_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMESLICE_MODE", "observe")
+    monkeypatch.setenv("TIMESLICE_OBSERVE_FILE", str(tmp_path / "phases.jsonl"))
+    monkeypatch.setenv("TIMESLICE_ORCHESTRATOR", "host:1")  # nobody is there, and nobody is asked
+    monkeypatch.setenv("TIMESLICE_JOB_ID", "job-a")
+    with OrchestratorClient() as client, client.on_accelerators(["g", "h"]):
+        pass
+    [line] = (tmp_path / "phases.jsonl").read_text().splitlines()
+    phase = json.loads(line)
+    assert list(phase) == OBSERVED
+    assert (phase["group_ids"], phase["pid"]) == (["g", "h"], os.getpid())
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    assert ", ".join(f"`{key}`" for key in OBSERVED) in " ".join(readme.split())
+
+
 def test_observe_records_phases_and_locks_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     file = tmp_path / "phases.jsonl"
@@ -93,3 +122,15 @@ def test_observe_records_phases_and_locks_nothing(tmp_path: Path, caplog: pytest
     assert (first["job_id"], first["group_ids"], first["idle_s"]) == ("job-a", ["g"], None)
     assert second["held_s"] >= 0
     assert second["idle_s"] >= 0
+
+
+def test_observe_goes_on_without_a_file_that_it_can_write_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = OrchestratorClient(job_id="job-a", mode="observe", observe_file=str(tmp_path / "none" / "phases.jsonl"))
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), client.on_accelerators("g"):
+            raise ZeroDivisionError
+    [line] = caplog.messages
+    assert "phases are not recorded" in line
+    assert "No such file" in line
