@@ -51,6 +51,13 @@ def test_a_reason_that_only_repeats_the_holder_is_left_out() -> None:
     assert table.text([group]).splitlines()[1:] == ["g      job-a   3 min 20 s  -        1        0%    0"]
 
 
+def test_a_long_queue_shows_its_first_three_and_how_many_more() -> None:
+    group = pb.Group(group_id="g")
+    for place in range(1, 6):
+        group.waiters.add(job_id=f"job-{place}", position=place, waited_s=9)
+    assert "job-1 (9 s), job-2 (9 s), job-3 (9 s), 2 more " in table.text([group]).splitlines()[1]
+
+
 def test_a_group_whose_nodes_never_came_says_so() -> None:
     assert "no devices: no node" in table.text([pb.Group(group_id="g")])
 

@@ -99,6 +99,16 @@ def test_run_ends_with_the_status_of_its_command(platform: Platform) -> None:
         platform.job("job-r", "/", hold=hold).ends(126)
 
 
+def test_run_without_a_node_leaves_its_command_without_one(platform: Platform) -> None:
+    platform.env["TIMESLICE_NODE_SOCKET"] = f"{platform.state_dir}/node.sock"
+    try:
+        options = ["run", "--no-node", "--job", "job-n", "--group", "trainer-group"]
+        done = platform.timeslice(*options, "--", "sh", "-c", 'echo "[$TIMESLICE_NODE_SOCKET]"')
+    finally:
+        del platform.env["TIMESLICE_NODE_SOCKET"]
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
 def test_run_passes_sigterm_to_its_command_and_gives_back(platform: Platform) -> None:
     code = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(9)); print('in', flush=True); time.sleep(20)"
@@ -150,7 +160,7 @@ def test_jobs_and_watches_go_on_when_the_platform_is_restarted_under_them(platfo
     jobs = [platform.gpu_job("job-a", phases=8), platform.gpu_job("job-b", phases=8)]
     for job in jobs:
         job.says("phase 0")
-    platform.up.stop()
+    platform.up.stop(signal.SIGINT)  # Ctrl-C while one job holds and the other waits
     assert platform.up.process.returncode == 0, platform.up.errors
     platform.start()
     for job in jobs:

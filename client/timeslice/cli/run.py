@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
             names.ENV_ORCHESTRATOR: orchestrator_address(arguments),
             names.ENV_JOB_ID: job,
             names.ENV_GROUP_ID: groups[0],
-            **({names.ENV_NODE_SOCKET: socket} if socket else {}),
+            names.ENV_NODE_SOCKET: socket,  # empty with --no-node, whatever was set before
         }
         if socket:
             _register(socket, job, groups)

@@ -8,6 +8,7 @@ from typing import Any
 from timeslice_api.v1alpha1 import orchestrator_pb2, types_pb2
 
 _HEAD = ("GROUP", "HOLDER", "HELD", "WAITING", "DEVICES", "DUTY", "HAND-OFFS")
+_WAITERS_SHOWN = 3
 _STATE_PREFIX = len("PART_STATE_")
 
 
@@ -85,7 +86,9 @@ def _row(group: orchestrator_pb2.Group, age_s: float) -> tuple[str, ...]:
     )
     held = max((holder.held_s + age_s for holder in group.holders), default=None)
     switching = f"-> {group.switching_to_job_id}" if group.switching_to_job_id else ""
-    waiting = ", ".join(f"{waiter.job_id} ({_seconds(waiter.waited_s + age_s)})" for waiter in group.waiters)
+    shown = [f"{each.job_id} ({_seconds(each.waited_s + age_s)})" for each in group.waiters[:_WAITERS_SHOWN]]
+    more = [f"{len(group.waiters) - _WAITERS_SHOWN} more"] if len(group.waiters) > _WAITERS_SHOWN else []
+    waiting = ", ".join(shown + more)
     return (
         group.group_id,
         holders or switching or "-",
