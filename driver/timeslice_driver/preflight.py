@@ -27,7 +27,7 @@ class Margins:
     Attributes:
         cgroup: in every cgroup with a limit.
         node: of the machine's memory; None for 5 % of it, at most 1 GiB.
-        device: on every device; what a part came from, it fits into all the same.
+        device: on every device that others are on too; what a part came from, it fits into all the same.
     """
 
     cgroup: int = 64 * _MIB
@@ -145,7 +145,8 @@ class Preflight:
             if free >= wanted and min(sizes) >= 0:
                 continue
             others = [entry for entry in processes() if entry.device_id == device_id and entry.pid not in own]
-            if free < wanted or others:
+            # Alone on the device, it needs no margin: nobody else will take from what it came from.
+            if others or free < need:
                 return _device_shortage(device_id, need, memory[device_id], others)
         return None
 

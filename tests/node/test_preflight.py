@@ -190,6 +190,19 @@ def test_a_restore_needs_its_bytes_and_a_margin_or_the_room_it_came_from(
         )
 
 
+@pytest.mark.parametrize(("free", "refused"), [(79, False), (78, False), (77, True)])
+def test_a_restore_onto_a_device_of_its_own_needs_no_margin_beyond_its_bytes(
+    machine: Machine, free: int, refused: bool
+) -> None:
+    job = part(parked(machine.process(7), 78 * GIB))  # its node died before it wrote down the room that this came from
+    memory = {"GPU-0": Memory(total=80 * GIB, free=free * GIB, used=(80 - free) * GIB)}
+    own = DeviceProcess(7, "GPU-0", 1)
+    found = machine.checks().before_restore([job], memory, lambda: [own])
+    assert [fault.message for fault in found.values()] == refused * [
+        "the restore needs 78.0 GiB on GPU-0, where 77.0 GiB of 80.0 GiB are free"
+    ]
+
+
 def test_when_the_size_is_not_known_nobody_else_may_be_on_the_device(machine: Machine) -> None:
     job = part(parked(machine.process(7), -1))
     memory = {"GPU-0": Memory(total=80 * GIB, free=79 * GIB, used=GIB)}
