@@ -31,6 +31,7 @@ from timeslice_driver.parts import Member, PartState
 from timeslice_driver.preflight import Preflight
 from timeslice_driver.processes import ProcFs
 from timeslice_driver.recovery import Recovery
+from timeslice_driver.refusals import Decoding
 from timeslice_driver.registration import Registration
 from timeslice_driver.service import SnapshotAgent
 from timeslice_driver.sockets import FileLock, listen
@@ -264,7 +265,7 @@ class Node:
             devices=self._device_messages,
             orchestrated=bool(self.config.orchestrator),
         )
-        server = grpc.aio.server(options=[*SERVER_PINGS, ("grpc.so_reuseport", 0)])
+        server = grpc.aio.server(interceptors=[Decoding()], options=[*SERVER_PINGS, ("grpc.so_reuseport", 0)])
         snapshot_agent_pb2_grpc.add_SnapshotAgentServicer_to_server(service, server)
         listen(server, self.config.socket, mode=self.config.socket_mode)
         self._stack.push_async_callback(server.stop, _STOP_GRACE_S)

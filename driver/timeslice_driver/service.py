@@ -5,14 +5,12 @@ themselves.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc.aio
 from timeslice_api.errors import JobNotFound, OperationFailed, OrchestratorInCharge, TimesliceError
 from timeslice_api.names import checked_name
-from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
 from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc, types_pb2
 
@@ -20,10 +18,10 @@ from timeslice_driver import wire
 from timeslice_driver.commands import Commands
 from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.parts import Member, Part, PartState
+from timeslice_driver.refusals import refuse
 from timeslice_driver.registration import Registration
 from timeslice_driver.table import Table
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -140,10 +138,4 @@ async def _answer(context: _Context, work: Awaitable[T]) -> T:
     try:
         return await work
     except TimesliceError as error:
-        await _abort(context, error)
-
-
-async def _abort(context: _Context, error: TimesliceError) -> NoReturn:
-    log.info("refused: %s", error)
-    await context.abort(code_of(error), error.message, trailing_metadata=trailer_of(error))
-    raise AssertionError("abort returned")
+        await refuse(context, error)

@@ -9,7 +9,9 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
 from gpu_emulator.puppet import Puppet
 from node_world import MIB, NAMES, World, cuda_state, failing
@@ -64,6 +66,19 @@ async def test_a_job_id_that_is_none_is_refused(world: World, job_id: str, messa
         await world.register(job_id, os.getpid())
     with pytest.raises(InvalidRequest, match=message):
         await world.park(job_id)
+
+
+@pytest.mark.parametrize("method", ["Register", "Unregister", "Snapshot", "ListJobs", "WatchJobs"])
+async def test_bytes_that_are_no_message_are_the_callers_fault(world: World, method: str) -> None:
+    await world.start()
+    async with grpc.aio.insecure_channel(f"unix:{world.folder / 'node.sock'}") as channel:
+        make: Any = channel.unary_stream if method == "WatchJobs" else channel.unary_unary
+        call = make(f"/timeslice.v1alpha1.SnapshotAgent/{method}")(b"\xff\xff\xff", timeout=10)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "not a message of this method" in await call.details()
+        nobody = channel.unary_unary("/timeslice.v1alpha1.SnapshotAgent/Steal")(b"", timeout=10)
+        assert await nobody.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert await world.parts() == {}  # and the next one is served
 
 
 async def test_a_pid_that_is_no_process_is_refused(world: World) -> None:
