@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from embedded import environment, timeslice
-from timeslice.cli.main import main
+from timeslice.cli.main import main, parser_of_all
 from timeslice.cli.options import made
 from timeslice_api.errors import ConfigError
 
@@ -40,6 +40,30 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_commands_help_ends_with_examples(capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert f"examples:\n  timeslice {command}" in help_of(capsys, command)
+
+
+def test_every_option_that_has_a_twin_in_the_environment_takes_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twins = {twin for command in COMMANDS for twin in re.findall(r"\[env\s+(\w+)\]", help_of(capsys, command))}
+    assert len(twins) >= 14
+    for twin in twins:
+        monkeypatch.setenv(twin, "/from-the-environment")
+    parser = parser_of_all()
+    for words in (["up"], ["node"], ["doctor"], ["orchestrator"], ["status"], ["run", "true"]):
+        if words[0] in {"status", "run"}:
+            values = vars(parser.parse_args(words))
+            assert str(values["orchestrator"]) == "/from-the-environment"
+        else:
+            with pytest.raises(SystemExit):  # neither a backend nor a level of the log has that name
+                parser.parse_args(words)
+            assert "'/from-the-environment' (or TIMESLICE_" in capsys.readouterr().err
+    monkeypatch.setenv("TIMESLICE_BACKEND", "cuda")
+    monkeypatch.setenv("TIMESLICE_LOG_LEVEL", "DEBUG")
+    values = vars(parser_of_all().parse_args(["node"]))
+    assert (values["backend"], values["log_level"]) == ("cuda", "DEBUG")
+    taken = {name for name, value in values.items() if str(value) == "/from-the-environment"}
+    assert taken >= {"node_name", "dev_root", "proc_root", "cgroup_root", "libcuda", "libnvml", "socket", "state_dir"}
 
 
 def test_no_platform_at_all_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,8 +24,8 @@ exit status: 0 done, 1 refused or failed, 2 wrong options or configuration, 3 no
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+def parser_of_all() -> argparse.ArgumentParser:
+    """The options of every command, with their defaults from the environment."""
     parser = argparse.ArgumentParser(
         prog="timeslice",
         description="Independent RL jobs share GPUs by taking turns at phase boundaries.",
@@ -35,7 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    arguments = parser_of_all().parse_args(argv)
     try:
         return int(arguments.run(arguments))
     except TimesliceError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,8 +47,19 @@ def add_command(commands: Subparsers, name: str, *, summary: str, examples: str)
 
 def add_option(parser: TakesOptions, flag: str, *, env: str, text: str, **kwargs: Any) -> None:
     """An option whose default comes from the environment."""
-    value = os.environ.get(env) or kwargs.pop("default", None)
-    parser.add_argument(flag, default=value, help=f"{text} [env {env}]", **kwargs)
+    default = kwargs.pop("default", None)
+    if "choices" in kwargs:
+        kwargs["type"] = _among(kwargs["choices"], env)  # argparse holds only what is typed to the choices
+    parser.add_argument(flag, default=os.environ.get(env) or default, help=f"{text} [env {env}]", **kwargs)
+
+
+def _among(choices: Sequence[str], env: str) -> Callable[[str], str]:
+    def checked(value: str) -> str:
+        if value not in choices:
+            raise argparse.ArgumentTypeError(f"{value!r} (or {env}) is not one of {', '.join(choices)}")
+        return value
+
+    return checked
 
 
 def add_orchestrator(parser: argparse.ArgumentParser) -> None:
