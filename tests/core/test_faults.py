@@ -138,6 +138,43 @@ def test_a_park_that_is_refused_for_good_keeps_the_waiter_with_the_reason() -> N
     assert world.holds(request)
 
 
+@pytest.mark.parametrize("ends", ["a", "c"])  # what could not be parked, or what took the memory that it lacked
+def test_a_hand_off_that_was_refused_for_good_is_tried_at_once_when_a_job_there_ends(ends: str) -> None:
+    world = one_node()
+    world.break_("a", "g", "n1", Breakage(PARKED, NO_MEMORY))
+    request = world.acquire("b", "g")
+    world.run()
+    world.kill(ends, "g", "n1")
+    world.run()
+    assert world.holds(request)
+    assert world.now == 0.0
+
+
+def test_a_hand_off_over_several_nodes_is_tried_at_once_when_the_part_that_it_failed_on_ends() -> None:
+    world = two_nodes()
+    world.break_("a", "g", "n2", Breakage(PARKED, NO_MEMORY))
+    request = world.acquire("b", "g")
+    world.run()
+    world.kill("a", "g", "n2")
+    world.run()
+    assert world.holds(request)
+    assert world.now == 0.0
+
+
+def test_a_part_that_ends_while_its_fault_is_being_undone_makes_nobody_wait_long() -> None:
+    world = two_nodes()
+    world.break_("a", "g", "n2", Breakage(PARKED, NO_MEMORY))
+    request = world.acquire("b", "g")
+    world.answer("n1", "n2")
+    world.answer("n2")
+    world.kill("a", "g", "n2")
+    world.run()
+    assert not world.holds(request)
+    world.until(SETTINGS.retry_min_s)
+    world.run()
+    assert world.holds(request)
+
+
 def test_a_restore_that_is_refused_for_good_refuses_the_request_and_serves_the_others() -> None:
     world = one_node()
     world.break_("b", "g", "n1", Breakage(LOCKED, NO_MEMORY))

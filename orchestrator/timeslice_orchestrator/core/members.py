@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from timeslice_api.errors import JobQuarantined
 
 from timeslice_orchestrator.core import cycles, leases, queue
-from timeslice_orchestrator.core.books import Books, Device, Member, Node, Part, Request
+from timeslice_orchestrator.core.books import NEVER, Books, Device, Member, Node, Part, Request
 from timeslice_orchestrator.core.model import MemberKey, PartReport, PartState, QuarantineRecord
 from timeslice_orchestrator.core.tables import RESIDENT, End
 
@@ -38,6 +40,7 @@ def gone(books: Books, part: Part, *, ended: bool = True) -> None:
     """Removes a part. `ended`: its processes are known to have ended, which may end its job's leases."""
     member = part.member
     _look_again(books, part)
+    _hurry(books, part)
     _cover(books, part, frozenset())
     del member.parts[part.node.name], part.node.parts[member.key]
     books.out.touch(member.key.group_id)
@@ -96,6 +99,17 @@ def _look_again(books: Books, part: Part) -> None:
         device: Device = books.devices[device_id]
         if not device.handoff:  # its end will have us look
             books.dirty[device] = None
+
+
+def _hurry(books: Books, part: Part) -> None:
+    """Has hand-offs that failed tried again without the long wait: what has ended may be what they failed on."""
+    for device in map(books.device, part.devices):
+        handoff = device.handoff
+        if handoff and handoff.fault and handoff.culprit == part.member.key:
+            handoff.fault = replace(handoff.fault, retryable=True)
+        if device.retry_at > books.now:
+            for wanted in [wanted for request in device.queue for wanted in request.wants]:
+                wanted.retry_at = -NEVER
 
 
 def _rewant(books: Books, key: MemberKey) -> None:
