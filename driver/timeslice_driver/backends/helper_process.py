@@ -68,7 +68,11 @@ class HelperProcess:
         command = [sys.executable, "-m", "timeslice_driver.backends.cuda_helper", library, str(theirs.fileno())]
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 (returns once the child has exec'ed, some milliseconds)
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, **environ}
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environ},
+                process_group=0,  # Ctrl-C in a terminal is for the node, which ends after what is under way
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         helper = cls(process, reader, writer)
