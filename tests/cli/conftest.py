@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from embedded import Platform, started
+from patience import eventually
 
 
 @pytest.fixture(scope="module")
@@ -16,9 +17,10 @@ def shared_platform() -> Iterator[Platform]:
 
 @pytest.fixture
 def platform(shared_platform: Platform) -> Iterator[Platform]:
-    """One for all tests of a module; jobs end with their test."""
+    """One for all tests of a module; jobs end with their test, and so does what they held and asked for."""
     yield shared_platform
     shared_platform.end_jobs()
+    eventually(lambda: not (shared_platform.group()["holders"] or shared_platform.group()["waiters"]), within_s=20)
 
 
 @pytest.fixture
