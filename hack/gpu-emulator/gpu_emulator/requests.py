@@ -138,6 +138,8 @@ class Requests:
         await asyncio.sleep(fault.delay_ms / 1000)
         if job is not None:
             self._mark(fault, job)
+            if fault.kill_target:  # whoever asks next must not find it alive
+                await self._silicon.changed.wait_for(lambda: job.gone)
         if fault.crash_caller:
             raise CallerCrashError
         if fault.hang:
