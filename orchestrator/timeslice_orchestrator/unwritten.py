@@ -8,8 +8,9 @@ from typing import TypeAlias
 from timeslice_api.errors import StoreFailed
 
 from timeslice_orchestrator.core.effects import Drop, Save
+from timeslice_orchestrator.core.model import RecordKey
 from timeslice_orchestrator.store import NodeRecord, Store
-from timeslice_orchestrator.store.codec import RowKey, key_of
+from timeslice_orchestrator.store.codec import row_key
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Unwritten:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._changes: dict[RowKey, _Change] = {}
+        self._changes: dict[RecordKey, _Change] = {}
         self.failure: StoreFailed | None = None
         self.retry_s = _RETRY_MIN_S
 
@@ -41,7 +42,7 @@ class Unwritten:
 
     def put(self, change: _Change) -> None:
         """Takes a change; it replaces an earlier one of the same record."""
-        self._changes[key_of(change if isinstance(change, NodeRecord) else change.record)] = change
+        self._changes[row_key(change if isinstance(change, NodeRecord) else change.record)] = change
 
     def write(self) -> None:
         """Writes all of it in one transaction.

@@ -7,7 +7,7 @@ from timeslice_api.errors import TimesliceError
 from timeslice_orchestrator.core.books import Books, Request
 from timeslice_orchestrator.core.effects import Effect, Granted, SendCommand
 from timeslice_orchestrator.core.events import Event, Resumed
-from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, RequestRecord
+from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, RequestRecord, key_of
 from timeslice_orchestrator.core.tables import Stage
 
 
@@ -38,7 +38,7 @@ class Judge(World):
         super().restart(connect=connect)
 
     def _token_rises(self, token: int) -> None:
-        counters = self.store["counters"]
+        counters = self.store[key_of(CounterRecord())]
         assert isinstance(counters, CounterRecord)
         assert counters.token >= token, "a token is saved before it is used"
 

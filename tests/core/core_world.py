@@ -51,8 +51,8 @@ from timeslice_orchestrator.core.model import (
     Settings,
     Timings,
     WaitingView,
+    key_of,
 )
-from timeslice_orchestrator.core.outbox import key_of
 
 EMPTY, RUNNING, LOCKED, PARKED, FAILED = PartState
 SETTINGS = Settings(restart_grace_s=0.0)

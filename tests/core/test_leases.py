@@ -5,7 +5,7 @@ from core_world import PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import GroupNotFound, LeaseLost, NotHolder
 from timeslice_orchestrator.core.effects import LeasesChecked, YieldAccepted
 from timeslice_orchestrator.core.events import AcquireRequested, ForceReleased, LeasesRenewed, Yielded
-from timeslice_orchestrator.core.model import CounterRecord
+from timeslice_orchestrator.core.model import CounterRecord, key_of
 
 ONE = {"g": {"n1": ["d1"]}}
 TTL, GRACE = SETTINGS.lease_ttl_s, SETTINGS.lease_grace_s
@@ -183,7 +183,7 @@ def test_tokens_rise_with_every_grant_and_command_and_are_saved_with_it() -> Non
         tokens.append(world.leases[request].token)
         world.yield_(request)
     assert tokens == sorted(set(tokens))
-    counters = world.store["counters"]
+    counters = world.store[key_of(CounterRecord())]
     assert isinstance(counters, CounterRecord)
     assert counters.token == tokens[-1]
 

@@ -131,6 +131,22 @@ class CounterRecord:
 
 
 Record: TypeAlias = RequestRecord | LeaseRecord | DrainRecord | QuarantineRecord | CounterRecord
+RecordKey: TypeAlias = tuple[str, str]
+
+
+def key_of(record: Record) -> RecordKey:
+    """Kind and name of a record: a later one with the same key replaces it, in a step as in the store."""
+    match record:
+        case RequestRecord():
+            return "request", record.request_id
+        case LeaseRecord():
+            return "lease", record.lease.lease_id
+        case DrainRecord():
+            return "drain", record.group_id
+        case QuarantineRecord():
+            return "quarantine", f"{record.member.job_id} {record.member.group_id}"  # names have no spaces
+        case _:
+            return "counter", ""
 
 
 @dataclass(frozen=True)

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from timeslice_orchestrator.core.effects import Drop, Effect, GroupChanged, Save
-from timeslice_orchestrator.core.model import (
-    DrainRecord,
-    GroupId,
-    LeaseRecord,
-    QuarantineRecord,
-    Record,
-    RequestRecord,
-)
-
-
-def key_of(record: Record) -> Hashable:
-    """What identifies a record: a later one with the same key replaces it."""
-    match record:
-        case RequestRecord():
-            return "request", record.request_id
-        case LeaseRecord():
-            return "lease", record.lease.lease_id
-        case DrainRecord():
-            return "drain", record.group_id
-        case QuarantineRecord():
-            return "quarantine", record.member
-        case _:
-            return "counters"
+from timeslice_orchestrator.core.model import GroupId, Record, RecordKey, key_of
 
 
 class Outbox:
     """Collects what a step wants done."""
 
     def __init__(self) -> None:
-        self._records: dict[Hashable, Save | Drop] = {}
+        self._records: dict[RecordKey, Save | Drop] = {}
         self._effects: list[Effect] = []
         self._touched: dict[GroupId, None] = {}
 

@@ -18,11 +18,12 @@ from timeslice_orchestrator.core.model import (
     NodeName,
     QuarantineRecord,
     Record,
+    RecordKey,
     RequestRecord,
+    key_of,
 )
 
 VERSION = 1  # of every body below; a row with a higher one was written by a newer timeslice
-RowKey: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -42,21 +43,9 @@ StoredRecord: TypeAlias = Record | NodeRecord
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder a call
 
 
-def key_of(record: StoredRecord) -> RowKey:
+def row_key(record: StoredRecord) -> RecordKey:
     """Under which a record is stored; a later one with the same key replaces it."""
-    match record:
-        case RequestRecord():
-            return "request", record.request_id
-        case LeaseRecord():
-            return "lease", record.lease.lease_id
-        case DrainRecord():
-            return "drain", record.group_id
-        case QuarantineRecord():
-            return "quarantine", f"{record.member.job_id} {record.member.group_id}"  # names have no spaces
-        case CounterRecord():
-            return "counter", ""
-        case NodeRecord():
-            return "node", record.node
+    return ("node", record.node) if isinstance(record, NodeRecord) else key_of(record)
 
 
 def encoded(record: StoredRecord) -> str:

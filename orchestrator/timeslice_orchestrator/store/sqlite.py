@@ -16,7 +16,7 @@ from pathlib import Path
 
 from timeslice_api.errors import ConfigError, StoreFailed
 
-from timeslice_orchestrator.store.codec import VERSION, StoredRecord, decoded, encoded, key_of
+from timeslice_orchestrator.store.codec import VERSION, StoredRecord, decoded, encoded, row_key
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ class Store:
         Raises:
             StoreFailed: the file is as before.
         """
-        rows = [(*key_of(record), VERSION, encoded(record)) for record in saves]
-        keys = [key_of(record) for record in drops]
+        rows = [(*row_key(record), VERSION, encoded(record)) for record in saves]
+        keys = [row_key(record) for record in drops]
         with self._transaction():
             if rows:
                 self._connection.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", rows)
