@@ -196,7 +196,7 @@ class World:
             case Save(record):
                 self.store[key_of(record)] = record
             case Drop(record):
-                del self.store[key_of(record)]
+                self.store.pop(key_of(record), None)
             case SendCommand():
                 assert self.nodes[effect.node].connected, "a command to a node that is not there"
                 self.commands.append(effect)

@@ -99,7 +99,7 @@ class Save:
 
 @dataclass(frozen=True)
 class Drop:
-    """Remove a record."""
+    """Remove a record. The store need not have it: a step may drop what it has saved itself."""
 
     record: Record
 

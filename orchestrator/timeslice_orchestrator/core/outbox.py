@@ -19,12 +19,8 @@ class Outbox:
         self._records[key_of(record)] = Save(record)
 
     def drop(self, record: Record) -> None:
-        """Has a record removed; one that this very step wanted written never reaches the store."""
-        key = key_of(record)
-        if isinstance(self._records.get(key), Save):
-            del self._records[key]
-        else:
-            self._records[key] = Drop(record)
+        """Has a record removed. The last word on a key counts: an earlier step may have saved it too."""
+        self._records[key_of(record)] = Drop(record)
 
     def add(self, effect: Effect) -> None:
         """Has anything else done, in the order of the calls."""

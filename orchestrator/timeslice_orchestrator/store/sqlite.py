@@ -73,7 +73,7 @@ class Store:
             raise StoreFailed(f"cannot make {path}: {error}") from error
 
     def write(self, saves: Iterable[StoredRecord], drops: Iterable[StoredRecord] = ()) -> None:
-        """Saves and drops records, all or none; no key may be in both.
+        """Saves and drops records, all or none; no key may be in both. What is dropped need not be there.
 
         Raises:
             StoreFailed: the file is as before.
