@@ -1,0 +1,1 @@
+"""A DRA kubelet plugin in Python, for any driver: write three methods, get the rest."""

@@ -1,0 +1,1 @@
+"""The way to the Kubernetes API server: requests, watches, leader election."""
