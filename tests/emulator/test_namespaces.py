@@ -15,7 +15,8 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
-UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+# Only /proc becomes private: by default all mounts do, from the root on, and the root of a chroot need not be a mount.
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc", "--propagation", "unchanged", "--kill-child"]
 
 
 def test_the_daemon_knows_the_host_pid_of_a_job_in_a_pid_namespace(emulator: Emulator, agent: Puppet) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -29,11 +30,13 @@ class Puppet:
         name: str = "",
         prefix: Sequence[str] = (),
         env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         variables = {"GPU_EMULATOR_FLAGS": flags, "GPU_EMULATOR_NAME": name, **(env or {})}
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-P", str(HOME / "gpu_emulator" / "puppet_process.py")],
             env={**emulator.env, **variables},
+            cwd=cwd,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
