@@ -32,6 +32,11 @@ _HINTS: Final = {
     pynvml.NVML_ERROR_UNKNOWN: "the container may have lost its device permissions after a `systemctl daemon-reload`: "
     "start the container anew",
 }
+_ARCHITECTURES: Final = {
+    getattr(pynvml, name): name.removeprefix("NVML_DEVICE_ARCH_").title()
+    for name in dir(pynvml)
+    if name.startswith("NVML_DEVICE_ARCH_") and not name.endswith("_UNKNOWN")
+}
 # A second try after a fresh start of the library helps with these, and with no others.
 _STALE: Final = frozenset({pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_UNINITIALIZED})
 
@@ -64,6 +69,23 @@ class Device:
     mig: bool = False
     persistent: bool = True
     fault: str = ""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What an accelerator is, for those who choose one; fields that the driver does not tell are empty.
+
+    Attributes:
+        bus_id: where it is on PCI, as sysfs spells it ("0000:3b:00.0").
+        architecture: such as "Hopper".
+        compute_capability: such as (9, 0).
+        numa_node: whose memory is its own, on machines where GPUs are NUMA nodes; None on all others.
+    """
+
+    bus_id: str = ""
+    architecture: str = ""
+    compute_capability: tuple[int, int] = (0, 0)
+    numa_node: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +163,14 @@ class Nvml:
         """
         info = self._call(lambda: pynvml.nvmlDeviceGetMemoryInfo(self._handle(device_id)))
         return Memory(total=int(info.total), free=int(info.free), used=int(info.used))
+
+    def traits(self, device_id: str) -> Traits:
+        """What a device is.
+
+        Raises:
+            InventoryError: there is no such device, or it does not answer.
+        """
+        return self._call(lambda: _traits(self._handle(device_id)))
 
     def processes(self) -> tuple[DeviceProcess, ...]:
         """What every sound device lists: compute and graphics processes merged, one entry per process and device."""
@@ -221,6 +251,35 @@ def _describe(handle: Any) -> Device:
     )
 
 
+def _traits(handle: Any) -> Traits:
+    architecture = _told(lambda: pynvml.nvmlDeviceGetArchitecture(handle))
+    capability = _told(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+    numa_node = _told(lambda: pynvml.nvmlDeviceGetNumaNodeId(handle))
+    return Traits(
+        bus_id=sysfs_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId)),
+        architecture=_ARCHITECTURES.get(architecture, ""),
+        compute_capability=(int(capability[0]), int(capability[1])) if capability else (0, 0),
+        numa_node=None if numa_node is None else int(numa_node),
+    )
+
+
+def sysfs_bus_id(bus_id: str) -> str:
+    """NVML's spelling of a PCI address ("00000000:3B:00.0") as sysfs spells it ("0000:3b:00.0")."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}" if rest else ""
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _told(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return None
+
+
 def _mode(read: Callable[[], int], *, default: int) -> int:
     try:
         return int(read())
@@ -267,6 +326,10 @@ class Inventory:
     async def driver_version(self) -> str:
         """See `Nvml.driver_version`."""
         return await self.run(self._nvml.driver_version)
+
+    async def traits(self, device_id: str) -> Traits:
+        """See `Nvml.traits`."""
+        return await self.run(lambda: self._nvml.traits(device_id))
 
     async def processes(self) -> tuple[DeviceProcess, ...]:
         """See `Nvml.processes`."""

@@ -12,7 +12,7 @@ from gpu_emulator.puppet import Puppet
 from node_world import MIB, NAMES, World, failing
 from timeslice_api.errors import Unavailable
 from timeslice_driver.discovery import Discovery, Scope, ScrambledListError
-from timeslice_driver.inventory import Device, DeviceProcess, Inventory, InventoryError, Nvml
+from timeslice_driver.inventory import Device, DeviceProcess, Inventory, InventoryError, Nvml, Traits
 from timeslice_driver.parts import Member
 from timeslice_driver.processes import ProcFs
 
@@ -39,6 +39,21 @@ async def test_devices_are_told_with_memory_and_modes(inventory: Inventory, emul
     assert first.memory_bytes == 64 * MIB
     assert (first.mig, first.persistent, second.mig, second.persistent) == (False, True, True, False)
     assert await inventory.driver_version() == "570.86"
+
+
+@pytest.mark.parametrize("options", [{"gpus": 2, "memory": 64 * MIB}])
+async def test_traits_are_told_as_schedulers_and_sysfs_spell_them(inventory: Inventory) -> None:
+    _, second = await inventory.devices()
+    traits = await inventory.traits(second.device_id)
+    assert traits == Traits(bus_id="0000:02:00.0", architecture="Hopper", compute_capability=(9, 0), numa_node=0)
+
+
+@pytest.mark.parametrize("options", [{"gpus": 1, "memory": 64 * MIB}])
+async def test_a_trait_that_the_driver_cannot_tell_is_left_empty(inventory: Inventory, emulator: Emulator) -> None:
+    for function in ("nvmlDeviceGetArchitecture", "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetNumaNodeId"):
+        emulator.inject(Fault(function, rc=3))
+    (device,) = await inventory.devices()
+    assert await inventory.traits(device.device_id) == Traits(bus_id="0000:01:00.0")
 
 
 async def test_processes_are_told_with_what_they_use(inventory: Inventory, jobs: Jobs) -> None:
