@@ -131,6 +131,7 @@ class Part:
     Attributes:
         device_ids: devices of this node that it covers.
         roots: registered processes; they and their descendants belong to it.
+        pods: UIDs of the pods that its claims are prepared for; their processes belong to it.
         family: living processes that are known to belong to it.
         held: those of them with accelerator state.
         room: free memory by device id (bytes) just after the last checkpoint: what it came from, it fits into.
@@ -141,6 +142,7 @@ class Part:
     member: Member
     device_ids: tuple[str, ...]
     roots: frozenset[ProcessId] = frozenset()
+    pods: frozenset[str] = frozenset()
     family: frozenset[ProcessId] = frozenset()
     held: Mapping[ProcessId, Held] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
