@@ -1,0 +1,104 @@
+"""What a daemon tells over HTTP: its metrics, whether it lives, and whether it is ready.
+
+    GET /metrics    of a registry of prometheus-client, in the format that the scraper asks for
+    GET /healthz    200 while the daemon is well, 503 with the reason when it had better be started anew
+    GET /readyz     200 when it serves, 503 with the reason until then
+
+aiohttp and prometheus-client are not part of the client: they are imported when a server starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from timeslice_api.errors import ConfigError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from prometheus_client import CollectorRegistry
+
+
+class TelemetryServer:
+    """One HTTP server, in the event loop that starts it.
+
+    Args:
+        address: `host:port`, `[host]:port` for IPv6, or `:port` for every address; port 0 takes a free one.
+        registry: whose metrics it serves. Its collectors run in the event loop, so they must not block.
+        ready, healthy: say why the daemon is not; an empty answer means that it is.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        registry: CollectorRegistry,
+        *,
+        ready: Callable[[], str] = lambda: "",
+        healthy: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._address = address
+        self._registry = registry
+        self._ready = ready
+        self._healthy = healthy
+        self._runner: web.AppRunner | None = None
+        self.port = 0  # that it listens on, once started
+
+    async def start(self) -> None:
+        """Listens.
+
+        Raises:
+            ConfigError: the address is none, or cannot be listened on.
+        """
+        from aiohttp import web
+
+        host, port = split_address(self._address)
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._health)
+        app.router.add_get("/readyz", self._readiness)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host or None, port).start()
+        except OSError as error:
+            await self.stop()
+            raise ConfigError(f"cannot listen on {self._address} for telemetry: {error.strerror}") from error
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Ends, after at most a second for requests under way. Safe to repeat."""
+        runner, self._runner = self._runner, None
+        if runner:
+            await runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+        from prometheus_client.exposition import choose_encoder
+
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _answer(self._healthy())
+
+    async def _readiness(self, _: web.Request) -> web.Response:
+        return _answer(self._ready())
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host (empty: every address) and port of `host:port`, `[host]:port` or `:port`.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+        raise ConfigError(f"{address!r} is not an address such as 0.0.0.0:9400, :9400 or [::]:9400")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _answer(fault: str) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(status=503 if fault else 200, text=f"{fault or 'ok'}\n")
