@@ -1,0 +1,5 @@
+import sys
+
+from kube_cluster.cli import main
+
+sys.exit(main())
