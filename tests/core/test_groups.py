@@ -100,3 +100,82 @@ def test_a_device_that_is_named_twice_breaks_nothing() -> None:
     world.change_groups(GroupSpec("g", (("d1", "n1"),)), GroupSpec("h", (("d1", "n1"),)))
     world.change_groups(GroupSpec("h", (("d1", "n1"), ("d2", "n1"))))
     assert world.leases[world.acquire("a", "h")].devices == {"d1", "d2"}
+
+
+class TestADeviceThatMovesBetweenGroups:
+    """As on Kubernetes: the last claim of one group is unprepared, and then one of another group prepared there."""
+
+    GONE = GroupSpec("g", ()), GroupSpec("h", ())
+    BEFORE = GroupSpec("g", (("d1", "n1"),)), GroupSpec("h", ())
+    AFTER = GroupSpec("g", ()), GroupSpec("h", (("d1", "n1"),))
+
+    def world(self) -> World:
+        """Job a is resident in group g, whose only device is going to move."""
+        world = World({"g": {"n1": ["d1"]}, "h": {"n1": []}})
+        world.join("a", "g", n1=["d1"])
+        world.yield_(world.hold("a", "g"))
+        return world
+
+    def test_the_next_groups_jobs_take_turns_on_it(self) -> None:
+        world = self.world()
+        waiting = world.acquire("b", "h")
+        assert world.waits(waiting).reason == "group h has no devices"
+        world.kill("a", "g", "n1")
+        world.change_groups(*self.GONE)
+        world.change_groups(*self.AFTER)
+        assert world.leases[waiting].devices == {"d1"}
+        world.join("b", "h", n1=["d1"])
+        world.use(waiting)
+        world.join("c", "h", n1=["d1"])
+        other = world.acquire("c", "h")
+        assert world.waits(other).holder_job_id == "b"
+        world.yield_(waiting)
+        world.run()
+        assert world.holds(other)
+        assert ("b", "parked") in world.nodes["n1"].log
+
+    def test_a_part_may_be_heard_before_its_device_is_in_its_group(self) -> None:
+        world = self.world()
+        world.kill("a", "g", "n1")
+        world.change_groups(*self.GONE)
+        world.join("b", "h", n1=["d1"])
+        waiting = world.acquire("b", "h")
+        assert world.waits(waiting).reason == "device d1 is in no group"
+        world.change_groups(*self.AFTER)
+        assert world.leases[waiting].devices == {"d1"}
+
+    def test_what_is_left_of_the_old_groups_job_is_parked_before_the_device_is_granted(self) -> None:
+        world = self.world()  # its processes outlive its claim
+        world.change_groups(*self.AFTER)
+        world.join("b", "h", n1=["d1"])
+        request = world.acquire("b", "h")
+        world.run()
+        assert world.holds(request)
+        assert world.nodes["n1"].log == [("a", "locked"), ("a", "parked")]
+        world.kill("a", "g", "n1")
+        assert world.core.view("g", world.now).members == ()
+
+    def test_a_holder_in_the_old_group_keeps_it_until_its_processes_end(self) -> None:
+        world = self.world()
+        held = world.hold("a", "g")
+        world.change_groups(*self.AFTER)
+        waiting = world.acquire("b", "h")
+        assert world.waits(waiting).reason == "held by a"
+        world.kill("a", "g", "n1")
+        assert held in world.lost
+        assert world.holds(waiting)
+
+    def test_a_waiter_of_the_old_group_waits_for_its_next_device(self) -> None:
+        world = self.world()
+        held = world.hold("a", "g")
+        waiting = world.acquire("c", "g")
+        world.yield_(held)  # the hand-off begins
+        world.kill("a", "g", "n1")
+        world.run()
+        assert world.holds(waiting)
+        late = world.acquire("e", "g")
+        world.change_groups(*self.AFTER)
+        assert world.waits(late).reason == "group g has no devices"
+        world.yield_(waiting)
+        world.change_groups(*self.BEFORE)
+        assert world.leases[late].devices == {"d1"}

@@ -11,6 +11,7 @@ from timeslice_api.errors import ConfigError
 from timeslice_orchestrator.core.events import GroupsChanged
 from timeslice_orchestrator.core.model import GroupSpec
 from timeslice_orchestrator.discovery import Discovery
+from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.store import NodeRecord
 
@@ -100,3 +101,17 @@ def test_a_nodes_groups_are_known_for_its_welcome_and_told_when_the_file_changes
     assert discovery.groups_of("n1") == {"a": ("d1", "d2")}
     discovery.file_said(written(tmp_path, "groups: {}"))
     assert ear.by_node[1:] == [{"n1": {"default": ("d1",)}}]
+
+
+def test_on_kubernetes_only_the_groups_of_the_cluster_are_in_force_with_the_devices_that_nodes_declare() -> None:
+    ear = Ear()
+    discovery = Discovery(ear, ear)
+    discovery.node_said(NodeRecord("n1", ("d1", "d2"), (("a", ("d1",)), ("b", ("d2",)))))
+    discovery.groups_said((FileGroup("a", None),))
+    assert ear.told[-1] == (GroupSpec("a", (("d1", "n1"),)),)
+    assert ear.by_node[-1] == {"n1": {"a": ("d1",)}}
+    discovery.node_said(NodeRecord("n1", ("d1", "d2"), (("a", ("d1", "d2")),)))
+    assert ear.told[-1] == (GroupSpec("a", (("d1", "n1"), ("d2", "n1"))),)
+    discovery.groups_said(())
+    assert not ear.told[-1]
+    assert ear.by_node[-1] == {"n1": {}}

@@ -79,3 +79,28 @@ def test_a_node_has_a_share_of_the_groups_that_have_devices_on_it() -> None:
         "n1": {"a": ("n1-d1",), "rest": ("n1-d2",)},
         "n2": {"a": ("n2-d1",)},
     }
+
+
+class TestGroupsWhoseDevicesNodesDeclare:
+    """As on Kubernetes: TimesliceGroups say which groups there are, prepared claims what is in them."""
+
+    def test_each_has_what_the_nodes_say(self) -> None:
+        file = (FileGroup("a", None, frozenset({"job-a"})), FileGroup("b", None))
+        nodes = {"n1": node("n1", "d1", "d2", a=("d1",)), "n2": node("n2", "d3", a=("d3",))}
+        result = merged(file, nodes, only_known=True)
+        groups = (GroupSpec("a", (("d1", "n1"), ("d3", "n2")), frozenset({"job-a"})), GroupSpec("b", ()))
+        assert result == Merged(groups, ())
+
+    def test_a_declared_group_that_nobody_made_is_refused_with_the_mend(self) -> None:
+        result = merged((FileGroup("a", None),), {"n1": node("n1", "d1", b=("d1",))}, only_known=True)
+        assert result.groups == (GroupSpec("a", ()),)
+        assert result.warnings == (
+            "group b as declared by node n1 is not used: there is no TimesliceGroup of that name; create it, or delete "
+            "the claims",
+        )
+
+    def test_devices_that_another_group_names_are_not_taken_from_it(self) -> None:
+        file = (FileGroup("fixed", (("n1", ("d1",)),)), FileGroup("a", None))
+        result = merge(node("n1", "d1", "d2", a=("d1", "d2")), file=file)
+        assert result.groups == (GroupSpec("a", ()), GroupSpec("fixed", (("d1", "n1"),)))
+        assert result.warnings == ("group a as declared by node n1 is not used: device d1 is in group fixed",)

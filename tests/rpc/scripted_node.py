@@ -127,6 +127,12 @@ class ScriptedNode:
         self.parts[joined.member.job_id, joined.member.group_id] = copy(joined)
         await self.say(pb.AgentMessage(report=pb.Report(parts=[joined])))
 
+    async def declares(self, groups: dict[str, tuple[str, ...]]) -> None:
+        """Its groups are others now."""
+        self.groups = groups
+        messages = [pb.NodeGroup(group_id=group, device_ids=devices) for group, devices in groups.items()]
+        await self.say(pb.AgentMessage(groups=pb.NodeGroups(groups=messages)))
+
     async def answer(self, command: pb.Command) -> None:
         """Obeys a command and reports it."""
         self.highest_token = max(self.highest_token, command.fencing_token)

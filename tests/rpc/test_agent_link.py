@@ -62,6 +62,19 @@ async def test_a_report_changes_what_people_see(running: Running) -> None:
         await running.until(lambda group: not group.members)
 
 
+async def test_a_device_that_a_node_declares_anew_takes_its_jobs_along(running: Running) -> None:
+    async with ScriptedNode(running.channel, "n1", {"g": ("d1",)}, parts=TWO_JOBS, devices=("d1", "d2")) as node:
+        await node.declares({"g": ("d1",), "h": ("d2",)})
+        await node.joins(part("job-c", "h", "d2", state=PARKED))
+        assert await asyncio.wait_for(node.told.get(), 5) == {"g": ("d1",), "h": ("d2",)}
+        group = await running.until(lambda group: len(group.members) == 1, "h")
+        assert [device.device_id for device in group.devices] == ["d2"]
+        answer = await running.acquire("r1", "job-c", "h")
+        assert answer.restored
+        await node.declares({"h": ("d1", "d2")})
+        assert await asyncio.wait_for(node.told.get(), 5) == {"h": ("d1", "d2")}
+
+
 async def test_a_cut_link_changes_nothing_but_that_nothing_is_granted_there(running: Running) -> None:
     node = await ScriptedNode(running.channel, "n1", {"g": ("d1",)}, parts=TWO_JOBS).connect()
     lease = await running.lease("r1", "job-a")
@@ -244,7 +257,7 @@ async def test_a_bad_hello_is_refused_with_the_field_named(running: Running, mes
 
 AFTER_HELLO = {
     "a second hello": (pb.AgentMessage(hello=hello()), "hello: it came twice"),
-    "an empty message": (pb.AgentMessage(), "message: neither a report nor a result"),
+    "an empty message": (pb.AgentMessage(), "message: neither a report, nor a result, nor groups"),
     "a report on unknown devices": (
         pb.AgentMessage(report=pb.Report(parts=[part("job-a", "g", "d9")])),
         "report.parts[0].device_ids[0] 'd9'",
@@ -252,6 +265,10 @@ AFTER_HELLO = {
     "an end of a member without a name": (
         pb.AgentMessage(report=pb.Report(ended=[types_pb2.MemberKey()])),
         "report.ended[0].job_id is empty",
+    ),
+    "a group of a device that its hello did not name": (
+        pb.AgentMessage(groups=pb.NodeGroups(groups=[pb.NodeGroup(group_id="g", device_ids=["d9"])])),
+        "groups[0].device_ids[0] 'd9' is not among the node's devices",
     ),
     "a result with a bad part": (
         pb.AgentMessage(result=pb.Result(parts=[part("job a", "g", "d1")])),

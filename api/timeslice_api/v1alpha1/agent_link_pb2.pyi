@@ -20,6 +20,7 @@ class AgentMessage(google.protobuf.message.Message):
     HELLO_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     RESULT_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """the first one, and only that"""
@@ -32,16 +33,21 @@ class AgentMessage(google.protobuf.message.Message):
     def result(self) -> global___Result:
         """the answer to a command"""
 
+    @property
+    def groups(self) -> global___NodeGroups:
+        """what the node declares has changed; sent after the parts that left and before those that came"""
+
     def __init__(
         self,
         *,
         hello: global___Hello | None = ...,
         report: global___Report | None = ...,
         result: global___Result | None = ...,
+        groups: global___NodeGroups | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["hello", b"hello", "message", b"message", "report", b"report", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["hello", b"hello", "message", b"message", "report", b"report", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "report", "result"] | None: ...
+    def HasField(self, field_name: typing.Literal["groups", b"groups", "hello", b"hello", "message", b"message", "report", b"report", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "hello", b"hello", "message", b"message", "report", b"report", "result", b"result"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["message", b"message"]) -> typing.Literal["hello", "report", "result", "groups"] | None: ...
 
 global___AgentMessage = AgentMessage
 
@@ -173,14 +179,16 @@ global___Welcome = Welcome
 
 @typing.final
 class NodeGroups(google.protobuf.message.Message):
-    """Which groups there are on the node. The orchestrator decides: jobs register in these and in no others."""
+    """Which groups there are on the node. Downwards the orchestrator decides: jobs register in these and in no others.
+    Upwards they are what the node declares now, in place of Hello.groups; on Kubernetes its prepared claims make them.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     GROUPS_FIELD_NUMBER: builtins.int
     @property
     def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___NodeGroup]:
-        """all of them; those that the node knew before and that are not here are gone"""
+        """all of them; those that the reader knew before and that are not here are gone"""
 
     def __init__(
         self,

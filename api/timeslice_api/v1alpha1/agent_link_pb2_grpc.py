@@ -25,7 +25,7 @@ class AgentLinkServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request_iterator, context):
-        """First the node says Hello and gets Welcome; then Reports and Results go up, Commands come down.
+        """First the node says Hello and gets Welcome; then Reports, Results and changed NodeGroups go up, Commands come down.
         When the stream breaks, nothing changes on the node; it dials again and its Hello tells the truth anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

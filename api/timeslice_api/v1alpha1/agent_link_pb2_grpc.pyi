@@ -23,7 +23,7 @@ class AgentLinkStub:
         timeslice_api.v1alpha1.agent_link_pb2.AgentMessage,
         timeslice_api.v1alpha1.agent_link_pb2.OrchestratorMessage,
     ]
-    """First the node says Hello and gets Welcome; then Reports and Results go up, Commands come down.
+    """First the node says Hello and gets Welcome; then Reports, Results and changed NodeGroups go up, Commands come down.
     When the stream breaks, nothing changes on the node; it dials again and its Hello tells the truth anew.
     """
 
@@ -32,7 +32,7 @@ class AgentLinkAsyncStub:
         timeslice_api.v1alpha1.agent_link_pb2.AgentMessage,
         timeslice_api.v1alpha1.agent_link_pb2.OrchestratorMessage,
     ]
-    """First the node says Hello and gets Welcome; then Reports and Results go up, Commands come down.
+    """First the node says Hello and gets Welcome; then Reports, Results and changed NodeGroups go up, Commands come down.
     When the stream breaks, nothing changes on the node; it dials again and its Hello tells the truth anew.
     """
 
@@ -43,7 +43,7 @@ class AgentLinkServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[timeslice_api.v1alpha1.agent_link_pb2.AgentMessage],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[timeslice_api.v1alpha1.agent_link_pb2.OrchestratorMessage], collections.abc.AsyncIterator[timeslice_api.v1alpha1.agent_link_pb2.OrchestratorMessage]]:
-        """First the node says Hello and gets Welcome; then Reports and Results go up, Commands come down.
+        """First the node says Hello and gets Welcome; then Reports, Results and changed NodeGroups go up, Commands come down.
         When the stream breaks, nothing changes on the node; it dials again and its Hello tells the truth anew.
         """
 

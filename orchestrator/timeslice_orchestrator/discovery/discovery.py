@@ -36,12 +36,12 @@ class NodesListener(Protocol):
 
 
 class Discovery:
-    """The groups, as the file and the nodes together make them.
+    """The groups, as the file (or the cluster) and the nodes together make them.
 
     Args:
         listener: told of the whole set after each change.
         links: told of each node's share after each change of the file. What a node says changes its own share alone,
-            which `groups_of` tells for its welcome.
+            which `groups_of` tells for its welcome and its answer.
         nodes: what was known of nodes at the last run.
     """
 
@@ -50,12 +50,13 @@ class Discovery:
         self._links = links
         self._nodes: dict[NodeName, NodeRecord] = {node.node: node for node in nodes}
         self._file: tuple[FileGroup, ...] = ()
+        self._only_known = False
         self._told: tuple[GroupSpec, ...] | None = None
         self._warned: frozenset[str] = frozenset()
         self.file_error = ""
 
     def node_said(self, node: NodeRecord) -> None:
-        """Takes a hello. Devices that another node had are this node's now."""
+        """Takes what a node is and declares. Devices that another node had are this node's now."""
         if self._nodes.get(node.node) == node:
             return
         mine = set(node.devices)
@@ -77,8 +78,12 @@ class Discovery:
             self.file_error = error.message
             raise
         self.file_error = ""
-        self.tell()
-        self._links.tell_groups(shares(self._told or (), self._nodes))
+        self._tell_all()
+
+    def groups_said(self, groups: tuple[FileGroup, ...]) -> None:
+        """Takes the whole set of groups that there may be: nodes declare the devices in them, and no others count."""
+        self._file, self._only_known = groups, True
+        self._tell_all()
 
     def groups_of(self, node: NodeName) -> NodeGroups:
         """The groups of one node, with those of its devices that are in them."""
@@ -86,7 +91,7 @@ class Discovery:
 
     def tell(self) -> None:
         """Tells the listener of the groups, if they are others than those told before."""
-        result = merged(self._file, self._nodes)
+        result = merged(self._file, self._nodes, only_known=self._only_known)
         for warning in result.warnings:
             if warning not in self._warned:
                 _log.warning("%s", warning)
@@ -94,6 +99,10 @@ class Discovery:
         if result.groups != self._told:
             self._told = result.groups
             self._listener.post(GroupsChanged(result.groups))
+
+    def _tell_all(self) -> None:
+        self.tell()
+        self._links.tell_groups(shares(self._told or (), self._nodes))
 
     def _keep(self, node: NodeRecord) -> None:
         self._nodes[node.node] = node

@@ -24,10 +24,15 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class FileGroup:
-    """A group as the file has it. `devices` is None for a node of which the group has all that is left."""
+    """A group as the file, or the cluster, has it.
+
+    Attributes:
+        devices: by node; None for a node of which the group has all that is left. None instead of them all: those that
+            nodes declare to be in it.
+    """
 
     group_id: GroupId
-    devices: tuple[tuple[NodeName, tuple[DeviceId, ...] | None], ...]
+    devices: tuple[tuple[NodeName, tuple[DeviceId, ...] | None], ...] | None
     jobs: frozenset[JobId] | None = None
 
 

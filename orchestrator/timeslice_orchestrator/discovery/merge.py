@@ -1,4 +1,7 @@
-"""From the file and the nodes to the whole set of groups. What the file says wins over what nodes declare."""
+"""From the file and the nodes to the whole set of groups. What the file says wins over what nodes declare.
+
+On Kubernetes the TimesliceGroups stand where the file does. They say which groups there are and who may join; the
+devices in them are those that nodes declare, whose prepared claims are the truth about that."""
 
 from __future__ import annotations
 
@@ -23,18 +26,21 @@ class Merged:
     warnings: tuple[str, ...]
 
 
-def merged(file_groups: Iterable[FileGroup], nodes: Mapping[NodeName, NodeRecord]) -> Merged:
+def merged(
+    file_groups: Iterable[FileGroup], nodes: Mapping[NodeName, NodeRecord], *, only_known: bool = False
+) -> Merged:
     """The groups of the file with the devices that the nodes have, and the groups that nodes declare beside them.
 
-    A declaration is refused whole when the file has the group, or any of its devices; the node stays connected without
-    it. Several nodes that declare one group share it.
+    A declaration is refused whole when the file has the group with devices of its own, or any of its devices; the node
+    stays connected without it. Several nodes that declare one group share it. `only_known` refuses declarations of
+    groups that `file_groups` does not name.
     """
-    merge = _Merge()
+    merge = _Merge(only_known)
     for group in file_groups:
         merge.add_file_group(group, nodes)
     for group in file_groups:
         merge.add_rest(group, nodes)
-    from_file = set(merge.devices)
+    from_file = set(merge.devices) - merge.as_declared
     for node in sorted(nodes):
         for group_id, devices in nodes[node].groups:
             merge.add_declared(nodes[node], group_id, devices, from_file)
@@ -53,22 +59,26 @@ def shares(groups: Iterable[GroupSpec], nodes: Mapping[NodeName, NodeRecord]) ->
 
 @dataclass
 class _Merge:
+    only_known: bool
     devices: dict[GroupId, list[tuple[DeviceId, NodeName]]] = field(default_factory=dict)
     jobs: dict[GroupId, frozenset[str] | None] = field(default_factory=dict)
     owner: dict[DeviceId, GroupId] = field(default_factory=dict)
+    as_declared: set[GroupId] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
 
     def add_file_group(self, group: FileGroup, nodes: Mapping[NodeName, NodeRecord]) -> None:
         self.devices[group.group_id] = []
         self.jobs[group.group_id] = group.jobs
-        for node, devices in group.devices:
+        if group.devices is None:
+            self.as_declared.add(group.group_id)
+        for node, devices in group.devices or ():
             self._add(group.group_id, node, devices or ())
             for device in devices or ():
                 if node in nodes and device not in nodes[node].devices:
                     self.warnings.append(f"group {group.group_id} names {device}, which node {node} does not have")
 
     def add_rest(self, group: FileGroup, nodes: Mapping[NodeName, NodeRecord]) -> None:
-        for node, devices in group.devices:
+        for node, devices in group.devices or ():
             if devices is None and node in nodes:
                 self._add(group.group_id, node, [device for device in nodes[node].devices if device not in self.owner])
 
@@ -78,6 +88,9 @@ class _Merge:
         if group_id in from_file:
             if any(self.owner.get(device) != group_id for device in devices):
                 self._refuse(node, group_id, "the groups file has that group, with other devices")
+            return
+        if self.only_known and group_id not in self.as_declared:
+            self._refuse(node, group_id, "there is no TimesliceGroup of that name; create it, or delete the claims")
             return
         taken = [device for device in devices if device in self.owner]
         if taken and group_id == DEFAULT_GROUP:  # nobody asked for it

@@ -33,7 +33,7 @@ class AgentLink:
     Args:
         engine: takes what nodes say as facts.
         links: the connected nodes.
-        discovery: learns devices and groups from the hellos.
+        discovery: learns devices and groups from the hellos, and from what nodes declare later.
     """
 
     def __init__(self, engine: Engine, links: Links, discovery: Discovery) -> None:
@@ -51,6 +51,7 @@ class AgentLink:
         hello = await _hello(messages)
         link = Link(hello.record)
         try:
+            await self._links.go_above(hello.highest_epoch)
             self._connect(link, hello)
             await self._serve(link, messages, context)
         finally:
@@ -62,7 +63,6 @@ class AgentLink:
         node = link.node.node
         self._engine.refuse_when_stopped()
         self._links.check(link.node)
-        self._links.go_above(hello.highest_epoch)
         self._replace(node)
         self._discovery.node_said(link.node)
         link.welcome(self._links.epoch, self._discovery.groups_of(node))
@@ -100,10 +100,19 @@ class AgentLink:
                     self._take_result(link, message.result)
                 case "report":
                     self._engine.post(reports.report(message.report, link.node.node, link.devices))
+                case "groups":
+                    self._take_groups(link, message.groups)
                 case "hello":
                     raise InvalidRequest("hello: it came twice in one stream")
                 case _:
-                    raise InvalidRequest("message: neither a report nor a result")
+                    raise InvalidRequest("message: neither a report, nor a result, nor groups")
+
+    def _take_groups(self, link: Link, groups: pb.NodeGroups) -> None:
+        """A stream that was replaced is not heard any more: what its node declares, the newer one tells."""
+        if self._links.find(link.node.node) is link:
+            link.node = reports.groups(groups, link.node)
+            self._discovery.node_said(link.node)
+            link.tell_groups(self._discovery.groups_of(link.node.node))
 
     def _take_result(self, link: Link, result: pb.Result) -> None:
         event = reports.result(result, link.node.node, link.devices)

@@ -22,7 +22,7 @@ class Link:
     """One node's stream, seen from the sending side.
 
     Attributes:
-        node: what it said in its hello.
+        node: what it said in its hello, with the groups that it declares by now.
         devices: those of the hello.
         ended: done when the stream has to end for a reason of this side; the reason is its exception.
     """
@@ -85,14 +85,16 @@ class Links:
         """Of this orchestrator, higher than any that a node has told of."""
         return self._store.epoch
 
-    def go_above(self, highest_epoch: int) -> None:
+    async def go_above(self, highest_epoch: int) -> None:
         """Raises the epoch above one that a node has seen. All further commands to all nodes carry the new one.
 
         Raises:
             StoreFailed: the epoch is as before.
         """
         if highest_epoch >= self._store.epoch:
-            self._store.raise_epoch(highest_epoch)
+            raised = self._store.raise_epoch(highest_epoch)
+            if raised is not None:
+                await raised
             self._epochs.add(self._store.epoch)
 
     def is_ours(self, epoch: int) -> bool:

@@ -4,7 +4,7 @@ since what it says is taken for the truth about its devices."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timeslice_api.errors import InvalidRequest
 from timeslice_api.names import checked_name
@@ -35,9 +35,14 @@ def hello(message: agent_link_pb2.Hello) -> Hello:
     """The first message of a node. Raises InvalidRequest."""
     node = checked_name(message.node, "hello.node")
     devices = _device_ids([device.device_id for device in message.devices], "hello.devices")
-    groups = _groups(message.groups, frozenset(devices))
+    declared = _groups(message.groups, "hello.groups", frozenset(devices))
     parts = _parts(message.parts, "hello.parts", frozenset(devices))
-    return Hello(NodeRecord(node, devices, groups), parts, message.highest_epoch, message.highest_token)
+    return Hello(NodeRecord(node, devices, declared), parts, message.highest_epoch, message.highest_token)
+
+
+def groups(message: agent_link_pb2.NodeGroups, record: NodeRecord) -> NodeRecord:
+    """The node with the groups that it declares now, of the devices of its hello. Raises InvalidRequest."""
+    return replace(record, groups=_groups(message.groups, "groups", frozenset(record.devices)))
 
 
 def report(message: agent_link_pb2.Report, node: NodeName, known: frozenset[DeviceId]) -> PartsReported:
@@ -64,22 +69,22 @@ def _device_ids(values: Iterable[str], field: str) -> tuple[DeviceId, ...]:
 
 
 def _groups(
-    messages: Sequence[agent_link_pb2.NodeGroup], known: frozenset[DeviceId]
+    messages: Sequence[agent_link_pb2.NodeGroup], field: str, known: frozenset[DeviceId]
 ) -> tuple[tuple[str, tuple[DeviceId, ...]], ...]:
-    groups: dict[str, tuple[DeviceId, ...]] = {}
+    found: dict[str, tuple[DeviceId, ...]] = {}
     owner: dict[DeviceId, str] = {}
     for index, message in enumerate(messages):
-        field = f"hello.groups[{index}]"
-        group_id = checked_name(message.group_id, f"{field}.group_id")
-        if group_id in groups:
-            raise InvalidRequest(f"{field}.group_id {group_id!r} is named twice", group_id=group_id)
-        groups[group_id] = _known_devices(message.device_ids, f"{field}.device_ids", known)
-        for device in groups[group_id]:
+        place = f"{field}[{index}]"
+        group_id = checked_name(message.group_id, f"{place}.group_id")
+        if group_id in found:
+            raise InvalidRequest(f"{place}.group_id {group_id!r} is named twice", group_id=group_id)
+        found[group_id] = _known_devices(message.device_ids, f"{place}.device_ids", known)
+        for device in found[group_id]:
             if device in owner:
-                message_ = f"{field}.device_ids: {device} is in group {owner[device]} already"
+                message_ = f"{place}.device_ids: {device} is in group {owner[device]} already"
                 raise InvalidRequest(message_, group_id=group_id)
             owner[device] = group_id
-    return tuple(groups.items())
+    return tuple(found.items())
 
 
 def _known_devices(values: Iterable[str], field: str, known: frozenset[DeviceId]) -> tuple[DeviceId, ...]:
