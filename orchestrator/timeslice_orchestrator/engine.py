@@ -1,23 +1,26 @@
 """The one owner of the core: feeds it events, makes what it saves durable, and carries its effects out.
 
-Events of a few turns of the loop become one transaction. The order is kept: what a step wants saved is on disk before
-anything that the step wants sent, or answered, leaves.
+The order is kept: what a step wants saved is durable before anything that the step wants sent, or answered, leaves.
 
-When a write fails, the core has already taken its step, so it is ahead of the disk. Then nothing of it gets out:
+When a write fails, the core has already taken its step, so it is ahead of the store. Then nothing of it gets out:
 commands to nodes are kept back in order, the calls that wait for an answer fail with StoreFailed, and the records are
-tried again before anything else is sent, by a timer and by each call that comes in. Calls that would change something
-are refused before their step for as long as that lasts, so the lead stays what the first failure made it plus what
-nodes report, which are facts. Asking again with the same ids finds each outcome, so a lease is neither lost nor given
-twice: had the process died meanwhile, the disk would say what everybody outside was told.
+tried again before anything else is sent, by a timer and, where the store answers at once, by each call that comes in.
+Calls that would change something are refused before their step for as long as that lasts, so the lead stays what the
+first failure made it plus what nodes report, which are facts. Asking again with the same ids finds each outcome, so a
+lease is neither lost nor given twice: had the process died meanwhile, the store would say what everybody outside was
+told.
+
+Where several processes stand for one office, `in_office` is asked before anything is taken or leaves: one that was
+stopped for a while, and is not the leader any more, must find out before it speaks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from timeslice_api.errors import RequestEnded, Stopping, StoreFailed
 
@@ -36,16 +39,27 @@ from timeslice_orchestrator.core.effects import (
 from timeslice_orchestrator.core.events import AcquireRequested, Event, Tick, WaiterDetached
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import GroupId, GroupView, RequestId, WaitingView
+from timeslice_orchestrator.outgoing import Outgoing
 from timeslice_orchestrator.store import NodeRecord, Store
 from timeslice_orchestrator.unwritten import Unwritten
-from timeslice_orchestrator.waits import Wait, Waits, Watchers, fail
+from timeslice_orchestrator.waits import Waits, Watchers, stopping
 
 _log = logging.getLogger(__name__)
 
-_GATHERED_TURNS = 12  # a sixth more hand-offs a second than 4 when busy; costs a quiet orchestrator about 0.2 ms
 _REARM_S = 1.0  # after a defect of ours in a tick
+_STOP_S = 2.0  # for what is on its way to the store
 
 _T = TypeVar("_T")
+
+
+class Observer(Protocol):
+    """Who is told of everything, to make figures of it and to show it."""
+
+    def stepped(self, event: Event, effects: Iterable[Effect]) -> None:
+        """The core has taken an event."""
+
+    def wrote(self, seconds: float) -> None:
+        """A write to the store took so long, until it was durable or had failed."""
 
 
 class Engine:
@@ -55,19 +69,34 @@ class Engine:
         core: nobody else may step it.
         store: where its records go.
         send: hands a command to the link of its node; called only when all that was decided before is durable.
+        observer: told of every step and write.
+        in_office: whether this process may act, at this very moment; once it has said no, it goes on to.
     """
 
-    def __init__(self, core: Core, store: Store, send: Callable[[SendCommand], None]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        store: Store,
+        send: Callable[[SendCommand], None],
+        *,
+        observer: Observer | None = None,
+        in_office: Callable[[], bool] | None = None,
+    ) -> None:
         self._core = core
         self._send = send
+        self._observer = observer
+        self._in_office = in_office or _always
         self._loop = asyncio.get_running_loop()
         self._unwritten = Unwritten(store)
-        self._unsent: list[Effect] = []
-        self._calls: list[asyncio.Future[None]] = []  # answered when their step is durable
-        self._asked: list[Wait] = []  # Acquires whose step is not durable yet
         self._waits = Waits()
         self._watchers = Watchers()
-        self._flushing: asyncio.Handle | None = None
+        self._outgoing = Outgoing(
+            self._unwritten,
+            self._waits,
+            carry_out=self._carry_out,
+            may_leave=self._in_office,
+            wrote=observer.wrote if observer else None,
+        )
         self._waking: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -79,22 +108,20 @@ class Engine:
         return found
 
     async def do_all(self, event: Event, answer: type[_T]) -> list[_T]:
-        """Takes a client's event. Returns its effects of that type, once all that it saves is on disk.
+        """Takes a client's event. Returns its effects of that type, once all that it saves is durable.
 
         Raises:
             TimesliceError: the event is refused (nothing changed), or StoreFailed, or Stopping.
         """
         self._admit()
         effects = self._step(event)
-        if self._flushing is not None:
-            call: asyncio.Future[None] = self._loop.create_future()
-            self._calls.append(call)
-            await call
+        if self._outgoing.pending:
+            await self._outgoing.call()
         return [effect for effect in effects if isinstance(effect, answer)]
 
     def renew(self, event: Event, answer: type[_T]) -> _T:
         """Like `do` for an event whose answer promises nothing that a restart could break: a renewal of leases.
-        It is answered while the disk is full, too, so that holders go on."""
+        It is answered while the store fails, too, so that holders go on."""
         self.refuse_when_stopped()
         return next(effect for effect in self._step(event) if isinstance(effect, answer))
 
@@ -129,18 +156,12 @@ class Engine:
         self._admit()
         self._step(event)
         with self._waits.waiting(event.request_id) as wait:
-            self._asked.append(wait)
-            timer = self._loop.call_later(wait_s, self._end_wait, wait)
+            self._outgoing.asked(wait)
+            timer = self._loop.call_later(wait_s, self._outgoing.end, wait)
             try:
                 return await wait
             finally:
                 timer.cancel()
-
-    def _end_wait(self, wait: Wait) -> None:
-        if self._flushing is not None and self._unwritten.failure is None:  # the grant may be under way to the disk
-            self._loop.call_soon(self._end_wait, wait)
-        elif not wait.done():
-            wait.set_result(None)
 
     def _waiting(self, request_id: RequestId) -> WaitingView | None:
         try:
@@ -152,13 +173,13 @@ class Engine:
 
     def post(self, event: Event) -> None:
         """Takes a fact: from a node, from discovery, or a client that is gone."""
-        if not self._stopped:
+        if not self._stopped and self._in_office():
             self._step(event)
 
     def save(self, node: NodeRecord) -> None:
         """Makes a node's declaration durable with the next write."""
         self._unwritten.put(node)
-        self._flush_soon()
+        self._outgoing.flush_soon()
 
     # What people see
 
@@ -177,100 +198,62 @@ class Engine:
 
     # The end
 
-    def stop(self) -> None:
+    async def stop(self, within_s: float = _STOP_S) -> None:
         """Ends every waiting call with Stopping; the requests keep their places in the store. Takes no event any more.
 
-        What could not be written until now is lost with a log line.
+        What could not be written within the time is lost with a log line.
         """
-        self._flush()
         self._stopped = True
-        for handle in (self._waking, self._flushing):
-            if handle is not None:
-                handle.cancel()
-        self._waits.fail_all(_stopping())
+        await self._outgoing.finish(within_s)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Ends at once: nothing is written, sent or granted any more, and every waiting call ends with Stopping."""
+        self._stopped = True
+        self._outgoing.abandon()
+        if self._waking is not None:
+            self._waking.cancel()
+        self._waits.fail_all(stopping())
         self._watchers.wake_all()
-        if self._unwritten.failure is not None:
-            _log.error("stopped with %d records unwritten: %s", len(self._unwritten), self._unwritten.failure.message)
+        if lost := len(self._unwritten):
+            why = self._unwritten.failure.message if self._unwritten.failure else "no time was left"
+            _log.error("stopped with %d records unwritten: %s", lost, why)
 
     def refuse_when_stopped(self) -> None:
-        """Raises Stopping after `stop`."""
+        """Raises Stopping after the end, and when this process is not in office any more."""
         if self._stopped:
-            raise _stopping()
+            raise stopping()
+        if not self._in_office():
+            raise Stopping("this orchestrator leads no longer; its successor has the request's place")
 
     # The turn: step, write, send
 
     def _admit(self) -> None:
         self.refuse_when_stopped()
-        if self._unwritten.failure is not None:
-            self._flush()
-        if self._unwritten.failure is not None:
-            raise StoreFailed(self._unwritten.failure.message)
+        if self._unwritten.failure is not None and self._unwritten.at_once:
+            self._outgoing.flush()
+        if (failure := self._unwritten.failure) is not None:
+            raise StoreFailed(failure.message, hint=failure.hint)
 
     def _step(self, event: Event) -> list[Effect]:
         effects = self._core.step(event, self._loop.time())
         for effect in effects:
             self._sort(effect)
+        if self._observer is not None:
+            self._observer.stepped(event, effects)
         return effects
 
     def _sort(self, effect: Effect) -> None:
         match effect:
             case Save() | Drop():
                 self._unwritten.put(effect)
-                self._flush_soon()
+                self._outgoing.flush_soon()
             case WakeAt(at):
                 self._wake_at(at)
             case GroupChanged(group_id):
                 self._watchers.wake(group_id)
             case Granted() | Refused() | WithdrawAccepted() | SendCommand() | LeasesEnded():
-                self._unsent.append(effect)
-                self._flush_soon()
-
-    def _flush_soon(self) -> None:
-        if self._flushing is None:
-            self._gather(_GATHERED_TURNS)
-
-    def _gather(self, turns: int) -> None:
-        """Writes after so many turns of the loop. They are short in a quiet loop; in a busy one they are long, and what
-        the calls of other jobs want written meanwhile joins the transaction."""
-        if turns:
-            self._flushing = self._loop.call_soon(self._gather, turns - 1)
-        else:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
-        try:
-            self._unwritten.write()
-        except StoreFailed as error:
-            self._hold_back(error)
-        else:
-            self._send_out()
-
-    def _send_out(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        calls, self._calls = self._calls, []
-        self._asked.clear()
-        for effect in unsent:
-            self._carry_out(effect)
-        for call in calls:
-            if not call.done():
-                call.set_result(None)
-
-    def _hold_back(self, error: StoreFailed) -> None:
-        for effect in self._unsent:
-            if isinstance(effect, Granted):
-                self._waits.fail(effect.request_id, error)
-        # Answers are not kept: whoever asks again is answered anew.
-        self._unsent = [effect for effect in self._unsent if isinstance(effect, SendCommand | Refused | LeasesEnded)]
-        for call in self._calls:
-            fail(call, error)
-        for wait in self._asked:
-            fail(wait, error)
-        self._calls.clear()
-        self._asked.clear()
-        self._flushing = self._loop.call_later(self._unwritten.retry_s, self._flush)
+                self._outgoing.add(effect)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -283,7 +266,9 @@ class Engine:
             case SendCommand():
                 self._send(effect)
             case LeasesEnded(lease_ids, job_id, reason):
-                _log.warning("leases ended job=%s leases=%s: %s", job_id, ",".join(lease_ids), reason)
+                named = ",".join(lease_ids)
+                fields = {"job_id": job_id, "lease_id": named, "reason": reason}
+                _log.warning("leases ended job=%s leases=%s: %s", job_id, named, reason, extra=fields)
 
     def _wake_at(self, at: float) -> None:
         if self._waking is not None:
@@ -301,5 +286,5 @@ class Engine:
             self._wake_at(self._loop.time() + _REARM_S)
 
 
-def _stopping() -> Stopping:
-    return Stopping("the orchestrator is being stopped")
+def _always() -> bool:
+    return True

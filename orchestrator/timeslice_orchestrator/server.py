@@ -23,7 +23,7 @@ from timeslice_orchestrator.rpc.agent_link import AgentLink
 from timeslice_orchestrator.rpc.calls import Calls
 from timeslice_orchestrator.rpc.links import Links
 from timeslice_orchestrator.rpc.service import OrchestratorService
-from timeslice_orchestrator.store import NodeRecord, Store
+from timeslice_orchestrator.store import NodeRecord, SqliteStore
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Orchestrator:
             raise ConfigError("listen names no address")
         self._take_state_dir()
         try:
-            self._store = Store.open(self._config.state_dir / STORE_NAME)
+            self._store = SqliteStore.open(self._config.state_dir / STORE_NAME)
         except BaseException:
             self._lock.release()
             raise
@@ -104,7 +104,7 @@ class Orchestrator:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        self._engine.stop()
+        await self._engine.stop()
         self._links.end_all(Stopping("the orchestrator is being stopped"))
         await self._server.stop(_STOP_S)
         self._close()

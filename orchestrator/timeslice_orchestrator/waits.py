@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
-from timeslice_api.errors import TimesliceError
+from timeslice_api.errors import Stopping, TimesliceError
 
 from timeslice_orchestrator.core.effects import Granted
 from timeslice_orchestrator.core.model import GroupId, RequestId
@@ -88,3 +88,8 @@ def fail(future: asyncio.Future[_T], error: TimesliceError) -> None:
     if not future.done():
         # one exception object each: its traceback grows in every task that raises it
         future.set_exception(type(error)(error.message, hint=error.hint, job_id=error.job_id, group_id=error.group_id))
+
+
+def stopping() -> Stopping:
+    """The end of a call that was here when the orchestrator stopped."""
+    return Stopping("the orchestrator is being stopped")

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from scripted_core import ASK, COMMAND, GRANTED, ScriptedCore
 from timeslice_api.errors import GroupNotFound, RequestEnded, Stopping, StoreFailed
 from timeslice_orchestrator.core.effects import (
     Effect,
-    Granted,
     LeasesChecked,
     Refused,
     Save,
-    SendCommand,
     WakeAt,
     YieldAccepted,
 )
@@ -30,36 +29,9 @@ from timeslice_orchestrator.core.events import (
     Yielded,
 )
 from timeslice_orchestrator.core.machine import Core
-from timeslice_orchestrator.core.model import CounterRecord, Lease, WaitingView
+from timeslice_orchestrator.core.model import CounterRecord, WaitingView
 from timeslice_orchestrator.engine import Engine
-from timeslice_orchestrator.store import Store, StoredRecord
-
-LEASE = Lease("l1", "r1", "job-a", ("g",), frozenset({"d1"}), token=1, ttl_s=30.0)
-GRANTED = Granted("r1", LEASE, 0.0, restored=False)
-ASK = AcquireRequested("r1", "job-a", ("g",))
-COMMAND = SendCommand("n1", 1, 1, (), 30.0)
-
-
-class ScriptedCore:
-    """Answers an event with the next effects of its script for that type, or with none."""
-
-    def __init__(self) -> None:
-        self.script: dict[type[Event], list[list[Effect]]] = {}
-        self.seen: list[Event] = []
-        self.waits: set[str] = set()
-
-    def on(self, event: type[Event], *effects: Effect) -> None:
-        self.script.setdefault(event, []).append(list(effects))
-
-    def step(self, event: Event, now: float) -> list[Effect]:
-        self.seen.append(event)
-        answers = self.script.get(type(event))
-        return answers.pop(0) if answers else []
-
-    def waiting(self, request_id: str, now: float) -> WaitingView:
-        if request_id not in self.waits:
-            raise KeyError(request_id)
-        return WaitingView(1, "job-b", 2.0, "held by job-b", 3.0)
+from timeslice_orchestrator.store import SqliteStore, Store, StoredRecord
 
 
 class FailingStore:
@@ -207,7 +179,7 @@ async def test_renewals_are_answered_while_the_store_fails(bench: Bench) -> None
 async def test_after_the_stop_nothing_is_taken_any_more(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.core.on(NodeLost, Save(CounterRecord(1, 1)))
     bench.engine.post(NodeLost("n1"))
-    bench.engine.stop()
+    await bench.engine.stop()
     assert bench.log == [[CounterRecord(1, 1)]]
     bench.engine.post(NodeLost("n1"))
     assert bench.core.seen == [NodeLost("n1")]
@@ -222,7 +194,7 @@ async def test_a_stop_with_a_store_that_fails_says_what_is_lost(bench: Bench, ca
     bench.core.on(NodeLost, Save(CounterRecord(1, 1)))
     bench.engine.post(NodeLost("n1"))
     with caplog.at_level(logging.ERROR):
-        bench.engine.stop()
+        await bench.engine.stop()
     assert "stopped with 1 records unwritten: disk full" in caplog.text
 
 
@@ -266,6 +238,6 @@ def no_forgotten_exceptions(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def test_the_store_and_its_double_have_the_same_face(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "state.sqlite3")
+    store = SqliteStore.open(tmp_path / "state.sqlite3")
     store.write([CounterRecord(1, 1)], [])
     store.close()

@@ -33,8 +33,8 @@ _CHECKPOINT_PAGES = 8_000  # 32 MB of log
 _SIDE_FILES = ("", "-wal", "-shm")  # the log belongs to the file; neither is readable without the other
 
 
-class Store:
-    """The open file; use `Store.open`.
+class SqliteStore:
+    """The open file, a `Store` that answers at once; use `SqliteStore.open`.
 
     Attributes:
         epoch: higher than that of every opening before; durable.
@@ -53,7 +53,7 @@ class Store:
             raise
 
     @classmethod
-    def open(cls, path: Path) -> Store:
+    def open(cls, path: Path) -> SqliteStore:
         """Opens the file, or makes it. One that cannot be read is kept aside, and a fresh one is started.
 
         Raises:
