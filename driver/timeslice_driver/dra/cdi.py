@@ -1,0 +1,140 @@
+"""CDI specs: what the container runtime puts into the containers of a claim. Pure, but for `CdiFolder`.
+
+Format: github.com/cncf-tags/container-device-interface, SPEC.md. Version 0.5.0 is the lowest that knows `hostPath`; old
+runtimes refuse newer ones than they know.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from timeslice_api import names
+
+from timeslice_driver.dra.checkpoint import replace_file, sync_folder
+from timeslice_driver.dra.records import ClaimRecord, HeldDevice
+
+log = logging.getLogger(__name__)
+
+KIND: Final = "timeslice.dev/claim"
+_VERSION: Final = "0.5.0"
+_PREFIX: Final = "timeslice.dev-claim_"
+CONTAINER_FOLDER: Final = "/run/timeslice"
+CONTAINER_SOCKET: Final = f"{CONTAINER_FOLDER}/agent.sock"
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What the containers of all claims of a node have in common.
+
+    Attributes:
+        orchestrator: its address for pods; empty: jobs run without one.
+        sockets: the host's folder with a folder per claim, in which its pods find the node's socket.
+    """
+
+    orchestrator: str
+    sockets: Path
+
+
+def device_name(uid: str, device: HeldDevice) -> str:
+    """Of our CDI device of a claim's share. Never used twice with other content: runtimes may serve a cached one."""
+    return "-".join(part for part in (uid, device.request, device.device, device.share_id) if part)
+
+
+def device_ids(claim: ClaimRecord, device: HeldDevice, vendor: Mapping[str, str]) -> tuple[str, ...]:
+    """The CDI ids of a share: NVIDIA's own where there is one, and ours.
+
+    Args:
+        claim: whose share it is.
+        device: the share.
+        vendor: NVIDIA's CDI ids by UUID.
+    """
+    ours = f"{KIND}={device_name(claim.uid, device)}"
+    theirs = vendor.get(device.uuid)
+    return (theirs, ours) if theirs else (ours,)
+
+
+def spec(claim: ClaimRecord, wiring: Wiring, nodes: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
+    """The spec of a claim.
+
+    Args:
+        claim: what is prepared.
+        wiring: of the node.
+        nodes: device files by UUID, for GPUs that have no CDI device of NVIDIA's own. Their numbers are left to the
+            runtime, which reads them when the container starts: they may differ after a reboot.
+    """
+    return {
+        "cdiVersion": _VERSION,
+        "kind": KIND,
+        "devices": [_device(claim.uid, device, nodes.get(device.uuid, ())) for device in claim.devices],
+        "containerEdits": {"env": _environment(claim, wiring), "mounts": [_mount(claim, wiring)]},
+    }
+
+
+def _device(uid: str, device: HeldDevice, nodes: Sequence[Path]) -> dict[str, Any]:
+    number = device.device.split("-")[1]
+    edits: dict[str, Any] = {"env": [f"TIMESLICE_GPU_{number}={device.uuid}"]}
+    if nodes:
+        edits["deviceNodes"] = [{"path": f"/dev/{node.name}", "hostPath": str(node)} for node in nodes]
+    return {"name": device_name(uid, device), "containerEdits": edits}
+
+
+def _environment(claim: ClaimRecord, wiring: Wiring) -> list[str]:
+    """Images say NVIDIA_VISIBLE_DEVICES=all, by which NVIDIA's older runtime would add every GPU."""
+    values = {
+        names.ENV_ORCHESTRATOR: wiring.orchestrator,
+        names.ENV_JOB_ID: claim.job,
+        names.ENV_GROUP_ID: claim.group,
+        names.ENV_NODE_SOCKET: CONTAINER_SOCKET,
+        "NVIDIA_VISIBLE_DEVICES": "void",
+    }
+    return [f"{name}={value}" for name, value in values.items() if value]
+
+
+def _mount(claim: ClaimRecord, wiring: Wiring) -> dict[str, Any]:
+    """The folder, not the socket in it: a node that starts anew makes a new socket."""
+    options = ["ro", "nosuid", "nodev", "noexec", "bind"]
+    return {"hostPath": str(wiring.sockets / claim.uid), "containerPath": CONTAINER_FOLDER, "options": options}
+
+
+class CdiFolder:
+    """Our specs in the folder where the runtime looks for those that come and go (/var/run/cdi). Its methods block.
+
+    Raises (all of them):
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, uid: str) -> Path:
+        """Of a claim's spec."""
+        return self._folder / f"{_PREFIX}{uid}.json"
+
+    def write(self, uid: str, content: Mapping[str, Any]) -> bool:
+        """Puts a claim's spec there, at once and whole; False when it was there already, just so."""
+        data = json.dumps(content, indent=1).encode() + b"\n"
+        path = self.path(uid)
+        try:
+            if path.read_bytes() == data:
+                return False
+        except FileNotFoundError:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data, mode=0o644)
+        return True
+
+    def remove(self, uid: str) -> None:
+        """Takes a claim's spec away. None is fine."""
+        try:
+            self.path(uid).unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(self._folder)
+
+    def uids(self) -> frozenset[str]:
+        """Claims that have a spec."""
+        return frozenset(path.stem.removeprefix(_PREFIX) for path in self._folder.glob(f"{_PREFIX}*.json"))

@@ -1,0 +1,125 @@
+"""The plugin's records on disk, shared by the two instances of a rolling update.
+
+Every change reads the file, changes it and replaces it, under a lock of its own; nobody keeps a copy to write later.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from timeslice_driver.dra.records import Records, decode, encode
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "claims.json"
+_LOCK_S: Final = 5.0  # another holder needs milliseconds: two syncs of a small file
+_LOCK_STEP_S: Final = 0.005  # the kernel has no lock with a time limit
+
+
+class CheckpointError(Exception):
+    """The file cannot be read or written; the message says why, and what to do."""
+
+
+class Checkpoint:
+    """The file. Its methods block, for the milliseconds that a disk needs.
+
+    Args:
+        folder: made when it is missing, only for its owner.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+
+    def read(self) -> Records:
+        """The records. Empty and incomplete ones where there is no file, or none that can be read: that is kept aside.
+
+        Raises:
+            CheckpointError: the disk fails.
+        """
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return Records(incomplete=True)
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self._path}: {error.strerror}") from error
+        try:
+            return decode(data)
+        except ValueError as error:
+            aside = self._move_aside()
+            log.error("%s cannot be read (%s); kept as %s, prepared claims are found anew", self._path, error, aside)
+            return Records(incomplete=True)
+
+    def update(self, change: Callable[[Records], Records]) -> Records:
+        """The records after a change, which is on disk when this returns.
+
+        Raises:
+            CheckpointError: the disk fails, or another process keeps the lock for more than 5 s; nothing has changed.
+        """
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._locked():
+                before = self.read()
+                after = change(before)
+                if after != before:
+                    replace_file(self._path, encode(after))
+                return after
+        except OSError as error:
+            raise CheckpointError(f"cannot write {self._path}: {error.strerror}") from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        deadline = monotonic() + _LOCK_S
+        with self._path.with_suffix(".lock").open("ab") as file:
+            while True:
+                try:
+                    flock(file, LOCK_EX | LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if monotonic() > deadline:
+                        raise CheckpointError(f"another process has held {file.name} for {_LOCK_S:g} s") from error
+                    sleep(_LOCK_STEP_S)
+            yield  # closing the file lets go of the lock
+
+    def _move_aside(self) -> str:
+        number = 1
+        while (aside := self._path.with_name(f"{NAME}.corrupt-{number}")).exists():
+            number += 1
+        self._path.rename(aside)
+        return aside.name
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """The file has either its old content or the new one, whatever happens, and the new one when this returns.
+
+    Raises:
+        OSError: the disk fails; the old content is there.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """What was renamed or removed in a folder is so on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
