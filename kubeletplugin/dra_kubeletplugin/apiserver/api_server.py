@@ -77,18 +77,27 @@ class ApiServer:
         return await self._ask("GET", resource.path(namespace=namespace, name=name))
 
     async def list(
-        self, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        keep: Callable[[Object], Object | None] | None = None,
     ) -> tuple[Objects, str]:
         """All objects that the selectors choose, and the resourceVersion to watch from. Reads page by page.
+
+        `keep` makes of each, as its page comes in, what is returned of it; None leaves it out.
 
         Raises:
             ApiServerError: refused. Each page has the time limit of a request.
         """
         path, query = resource.path(namespace=namespace), _selectors(labels, fields)
+        kept = keep or (lambda item: item)
         try:
-            return await self._pages(path, query | {"limit": str(_PAGE)})
+            return await self._pages(path, query | {"limit": str(_PAGE)}, kept)
         except ExpiredError:  # the list changed for longer than the server remembers: all at once then
-            return await self._pages(path, query)
+            return await self._pages(path, query, kept)
 
     async def create(
         self, resource: Resource, body: Object, *, namespace: str = "", name: str = "", subresource: str = ""
@@ -202,11 +211,13 @@ class ApiServer:
         finally:
             answer.close()
 
-    async def _pages(self, path: str, query: dict[str, str]) -> tuple[Objects, str]:
+    async def _pages(
+        self, path: str, query: dict[str, str], keep: Callable[[Object], Object | None]
+    ) -> tuple[Objects, str]:
         items: Objects = []
         while True:
             page = await self._ask("GET", path, query=query)
-            items += page.get("items") or []
+            items += [kept for item in page.get("items") or [] if (kept := keep(item)) is not None]
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 return items, str(metadata.get("resourceVersion", ""))

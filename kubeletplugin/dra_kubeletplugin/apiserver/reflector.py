@@ -41,6 +41,9 @@ class Reflector:
     seconds, not even a bookmark, counts as lost), through versions that have expired, with growing waits in between.
     `synced` is set once the first list is in. `on_change` is called within `run`, after `objects` has the change, once
     for each; it must not block, and what it raises ends `run`. The objects are shared: do not change them.
+
+    `keep` makes of each object, as it arrives, what is kept of it: itself, or a smaller one that still has uid, name,
+    namespace and resourceVersion in its metadata. None leaves it out, as if a selector did.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class Reflector:
         labels: str = "",
         fields: str = "",
         on_change: Callable[[Change], None] | None = None,
+        keep: Callable[[Object], Object | None] | None = None,
         silence_s: float = 70.0,
     ) -> None:
         self._api = api
         self._resource = resource
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._on_change = on_change or (lambda change: None)
+        self._keep = keep or (lambda item: item)
         self._silence_s = silence_s
         self._objects: dict[str, Object] = {}
         self._uids: dict[tuple[str, str], str] = {}
@@ -107,7 +112,7 @@ class Reflector:
 
     async def _list(self) -> None:
         items, version = await self._api.list(
-            self._resource, namespace=self._namespace, labels=self._labels, fields=self._fields
+            self._resource, namespace=self._namespace, labels=self._labels, fields=self._fields, keep=self._keep
         )
         found = {item["metadata"]["uid"]: item for item in items}
         for uid in [uid for uid in self._objects if uid not in found]:
@@ -132,10 +137,11 @@ class Reflector:
 
     def _take(self, kind: str, item: Object) -> None:
         self._version = item["metadata"]["resourceVersion"]
-        if kind in ("ADDED", "MODIFIED"):
-            self._store(item)
-        elif kind == "DELETED":
-            self._forget(item["metadata"]["uid"], last=item)
+        kept = self._keep(item) if kind in ("ADDED", "MODIFIED", "DELETED") else None
+        if kept is not None and kind != "DELETED":
+            self._store(kept)
+        elif kind != "BOOKMARK":
+            self._forget(item["metadata"]["uid"], last=kept)
 
     def _store(self, item: Object) -> None:
         metadata = item["metadata"]
