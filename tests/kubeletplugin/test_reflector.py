@@ -189,3 +189,20 @@ async def test_an_object_larger_than_any_buffer_arrives_whole(
         await seen.until(lambda: len(seen.changes) == 1)
     assert seen.changes[0].new
     assert len(seen.changes[0].new["spec"]["big"]) == 5 << 20
+
+
+async def test_what_is_not_kept_takes_no_room_and_what_is_no_longer_kept_counts_as_deleted(
+    server: FakeApiServer, api: ApiServer, seen: Seen
+) -> None:
+    def names_alone(item: Object) -> Object | None:
+        return {"metadata": item["metadata"]} if item["spec"].get("ours") else None
+
+    for name, spec in (("ours", {"ours": True}), ("theirs", {})):
+        await server.put(CLAIMS, claim(name) | {"spec": spec})
+    reflector = Reflector(api, CLAIMS, on_change=seen, keep=names_alone)
+    async with following(reflector):
+        assert [set(item) for item in reflector.objects.values()] == [{"metadata"}]
+        await server.put(CLAIMS, claim("ours") | {"spec": {}})
+        await seen.until(lambda: len(seen.changes) == 2)
+    assert [change.kind for change in seen.changes] == ["added", "deleted"]
+    assert not reflector.objects
