@@ -88,10 +88,20 @@ def _pods_of_path(path: str) -> tuple[str, ...]:
     components = re.split("[/:]", path)  # a colon separates them where the kubelet's and the runtime's drivers differ
     if not any("kubepods" in component for component in components):
         return ()
-    if any(component.startswith("crio-conmon-") for component in components):
+    if any(map(monitors, components)):
         return ()
-    matches = (_POD.fullmatch(component) for component in components)
-    return tuple(match["uid"].replace("_", "-") for match in matches if match)
+    return tuple(uid for component in components if (uid := pod_of_component(component)))
+
+
+def pod_of_component(component: str) -> str:
+    """The UID in a path component that a kubelet has made for a pod; empty when it is none."""
+    match = _POD.fullmatch(component)
+    return match["uid"].replace("_", "-") if match else ""
+
+
+def monitors(component: str) -> bool:
+    """A container runtime's monitor is there, which is in the pod's cgroup but not of the workload."""
+    return component.startswith("crio-conmon-")
 
 
 @dataclass(frozen=True)

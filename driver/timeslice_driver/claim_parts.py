@@ -47,6 +47,7 @@ class ClaimParts:
         self._ended: set[Member] = set()  # their processes were there and are gone; the claims are still prepared
         self._table: Table | None = None
         self._on_end: Callable[[Member], None] = lambda _: None
+        self._unlisten: Callable[[], None] = lambda: None
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -115,12 +116,15 @@ class ClaimParts:
     def attach(self, table: Table, on_end: Callable[[Member], None]) -> None:
         """Shows the claims in a table from now on; `on_end` is told of parts that end with their claims."""
         self._table, self._on_end = table, on_end
+        self._ended.clear()
         for member in self._members():
             self._show(member)
+        self._unlisten = table.listen(self._follow)
 
     def detach(self) -> None:
         """The table is no longer in use."""
-        self._table, self._on_end = None, lambda _: None
+        self._unlisten()
+        self._table, self._on_end, self._unlisten = None, lambda _: None, lambda: None
 
     def ended(self, member: Member) -> None:
         """All processes of its part have ended, and the part has left the table."""
@@ -146,6 +150,11 @@ class ClaimParts:
             self._ended.discard(member)
             self._show(member)
         self._tell()
+
+    def _follow(self, member: Member) -> None:
+        """A device that only an ended process still had is no longer its part's."""
+        if self._table and self._table.get(member) and self._of(member):
+            self._show(member)
 
     def _show(self, member: Member) -> None:
         if self._table is None or member in self._ended:

@@ -27,6 +27,7 @@ class NodeConfig:
         groups: device ids of each group that the node declares, or "all"; an orchestrator's groups file wins over it.
         socket_mode: permissions of the socket; whoever may write to it may register processes.
         dev_root, proc_root, cgroup_root: where device files, procfs and cgroupfs are.
+        boot_id_file: names this boot of the machine; None for the kernel's own, below proc_root.
         libcuda, libnvml: the driver's libraries; an empty `libnvml` leaves the search to the dynamic linker.
         cuda_checkpoint: the vendor's command, for drivers before 570.
         backend: `auto` takes the driver's functions where it has them, else the command.
@@ -46,6 +47,7 @@ class NodeConfig:
     dev_root: Path = Path("/dev")
     proc_root: Path = Path("/proc")
     cgroup_root: Path = Path("/sys/fs/cgroup")
+    boot_id_file: Path | None = None
     libcuda: str = "libcuda.so.1"
     libnvml: str = ""
     cuda_checkpoint: str = "cuda-checkpoint"

@@ -1,13 +1,18 @@
 """Which processes belong to a part, and what they have on its devices.
 
-Two sources are joined, since each misses some: NVML's lists (no entry for memory made by the virtual-memory functions
-alone) and the device files that processes of the part have open (also open in processes that only ask for names).
+A part that was registered has its roots and their descendants; one of prepared claims has the containers of its pods
+that were given a claim of its job, which their environment shows, and whoever else in the pods has a device.
+
+On the devices two sources are joined, since each misses some: NVML's lists (no entry for memory made by the
+virtual-memory functions alone) and the device files that processes of the part have open (also open in processes that
+only ask for names).
 Whoever is found is then asked about by the backend's probe, which decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +23,7 @@ from timeslice_driver.backends.helper_pool import JOB_FILE
 from timeslice_driver.faults import Fault
 from timeslice_driver.inventory import Device, DeviceProcess, Nvml
 from timeslice_driver.parts import Member
+from timeslice_driver.pods import Pods
 from timeslice_driver.processes import ProcessId, ProcFs
 
 _NOT_KNOWN: Final = -1
@@ -25,7 +31,7 @@ _NOT_KNOWN: Final = -1
 
 @dataclass(frozen=True)
 class Scope:
-    """What to look for: a part's registered processes, those already known, and its devices.
+    """What to look for: a part's registered processes and its pods, the processes already known, and its devices.
 
     `sole` is False when the job has further parts on this node, so that an open device file alone does not tell whose
     it is. `thorough` has every process of the part asked about: one that is parked shows in neither source.
@@ -35,6 +41,7 @@ class Scope:
     device_ids: tuple[str, ...]
     roots: frozenset[ProcessId]
     family: frozenset[ProcessId]
+    pods: frozenset[str] = frozenset()
     sole: bool = True
     thorough: bool = False
 
@@ -67,15 +74,28 @@ class Discovery:
     Args:
         nvml: process lists.
         procfs: everything else.
-        dev_root: where the device files are, such as "/dev".
+        pods: the processes of pods.
+        dev_root: where the device files are, such as "/dev". In containers they are in /dev.
         own_pids: processes of the node itself, which are clients of the driver too.
+        by_environment: a process that is in no known family, but whose environment names the job, is of the job too.
     """
 
-    def __init__(self, nvml: Nvml, procfs: ProcFs, *, dev_root: str, own_pids: Callable[[], frozenset[int]]) -> None:
+    def __init__(
+        self,
+        nvml: Nvml,
+        procfs: ProcFs,
+        pods: Pods,
+        *,
+        dev_root: str,
+        own_pids: Callable[[], frozenset[int]],
+        by_environment: bool = True,
+    ) -> None:
         self._nvml = nvml
         self._procfs = procfs
+        self._pods = pods
         self._dev_root = dev_root.rstrip("/")
         self._own_pids = own_pids
+        self._by_environment = by_environment
 
     def scan(self, scopes: Sequence[Scope], devices: Sequence[Device], *, quick: bool = False) -> dict[Member, Found]:
         """Looks for the processes of several parts at once.
@@ -87,30 +107,58 @@ class Discovery:
             InventoryError: NVML does not answer.
             ScrambledListError: its answer makes no sense.
         """
-        by_path = {f"{self._dev_root}/nvidia{device.minor}": device.device_id for device in devices}
+        roots = (self._dev_root, "/dev")
+        by_path = {f"{root}/nvidia{each.minor}": each.device_id for root in roots for each in devices}
         if quick and self._idle(scopes, by_path):
-            return {scope.member: Found(self._procfs.family(scope.roots | scope.family)) for scope in scopes}
+            return {scope.member: Found(self._known(scope)) for scope in scopes}
         listed = self._listed(mig=any(device.mig for device in devices))
         return {scope.member: self._scan_one(scope, listed, by_path) for scope in scopes}
 
     def survivors(self, scope: Scope) -> frozenset[ProcessId]:
         """Living processes of a part, looked for in the whole machine: also those whose parents died before they were
         seen."""
-        known = self._procfs.family(scope.roots | scope.family)
+        known = self._known(scope)
+        if scope.pods:
+            return known
         others = (self._procfs.identity(pid) for pid in self._procfs.pids() if pid not in self._own_pids())
         adopted = {process for process in others if process and self._belongs(process.pid, scope, known)}
         return self._procfs.family(known | adopted)
 
     def _idle(self, scopes: Sequence[Scope], by_path: Mapping[str, str]) -> bool:
         """Whether device files prove that nothing is on the devices; not when they cannot be seen from here."""
-        if not all(Path(path).exists() for path in by_path):
+        if not all(Path(path).exists() for path in by_path if path.startswith(f"{self._dev_root}/nvidia")):
             return False
         for scope in scopes:
-            for process in self._others(self._procfs.family(scope.roots | scope.family)):
+            for process in self._others(self._known(scope)):
                 opened = self._procfs.open_files(process.pid)
                 if opened is None or not opened.isdisjoint(by_path):
                     return False
         return True
+
+    def _known(self, scope: Scope) -> frozenset[ProcessId]:
+        """Those that need no list of NVML to be found."""
+        if not scope.pods:
+            return self._procfs.family(scope.roots | scope.family)
+        still = {process for process in scope.family if self._procfs.alive(process)}
+        return self._procfs.family(scope.roots) | still | self._of_pods(scope)
+
+    def _of_pods(self, scope: Scope) -> frozenset[ProcessId]:
+        """The containers that were given a claim of the job; of others, such as sidecars, who has a device open."""
+        found: set[int] = set()
+        for container in self._containers(scope):
+            if any(self._procfs.environ(pid).get(ENV_JOB_ID) == scope.member.job_id for pid in container):
+                found.update(container)
+            else:
+                found.update(filter(self._has_device_open, container))
+        identities = (self._procfs.identity(pid) for pid in found - self._own_pids())
+        return frozenset(identity for identity in identities if identity)
+
+    def _containers(self, scope: Scope) -> Iterator[tuple[int, ...]]:
+        return itertools.chain.from_iterable(map(self._pods.containers, sorted(scope.pods)))
+
+    def _has_device_open(self, pid: int) -> bool:
+        prefixes = (f"{self._dev_root}/nvidia", "/dev/nvidia")
+        return any(path.startswith(prefixes) for path in self._procfs.open_files(pid) or ())
 
     def _listed(self, *, mig: bool) -> dict[int, list[DeviceProcess]]:
         by_pid: dict[int, list[DeviceProcess]] = {}
@@ -123,10 +171,10 @@ class Discovery:
         return by_pid
 
     def _scan_one(self, scope: Scope, listed: Mapping[int, list[DeviceProcess]], by_path: Mapping[str, str]) -> Found:
-        family = self._procfs.family(scope.roots | scope.family)
+        family = self._known(scope)
         known = {process.pid for process in family}
-        strangers = (pid for pid in listed if pid not in known and pid not in self._own_pids())
-        adopted = {self._procfs.identity(pid) for pid in strangers if self._belongs(pid, scope, family)}
+        strangers = listed.keys() - known - self._own_pids()
+        adopted = map(self._procfs.identity, self._adoptable(strangers, scope, family))
         family |= {process for process in adopted if process}
         own, candidates, strays = set(scope.device_ids), [], {}
         for process in self._others(family):
@@ -144,7 +192,7 @@ class Discovery:
         return sorted(process for process in family if process.pid not in own_pids)
 
     def _unlisted(self, pid: int, scope: Scope, by_path: Mapping[str, str]) -> set[str]:
-        if scope.thorough and scope.sole:
+        if scope.thorough and (scope.sole or self._is_named(pid, scope.member)):
             return set(scope.device_ids)
         found = {by_path[path] for path in self._procfs.open_files(pid) or () if path in by_path}
         return found if scope.sole or found <= set(scope.device_ids) else set()
@@ -156,8 +204,14 @@ class Discovery:
         job_file = self._procfs.environ(process.pid).get(JOB_FILE, "")
         return Candidate(process, sizes, job_file)
 
+    def _adoptable(self, strangers: Collection[int], scope: Scope, family: frozenset[ProcessId]) -> Collection[int]:
+        """Those that NVML lists and that were not known."""
+        if scope.pods and strangers:
+            return {pid for container in self._containers(scope) for pid in container}.intersection(strangers)
+        return [pid for pid in strangers if self._belongs(pid, scope, family)]
+
     def _belongs(self, pid: int, scope: Scope, family: frozenset[ProcessId]) -> bool:
-        return self._descends(pid, scope, family) or self._is_marked(pid, scope.member)
+        return self._descends(pid, scope, family) or (self._by_environment and self._is_marked(pid, scope.member))
 
     def _descends(self, pid: int, scope: Scope, family: frozenset[ProcessId]) -> bool:
         """An ancestor is of the family, or a registered process leads its session (which outlives that process)."""
@@ -177,6 +231,10 @@ class Discovery:
         return (
             environ.get(ENV_JOB_ID) == member.job_id and environ.get(ENV_GROUP_ID, member.group_id) == member.group_id
         )
+
+    def _is_named(self, pid: int, member: Member) -> bool:
+        environ = self._procfs.environ(pid)
+        return environ.get(ENV_JOB_ID) == member.job_id and environ.get(ENV_GROUP_ID) == member.group_id
 
 
 def stray_fault(member: Member, strays: Mapping[ProcessId, Sequence[str]], groups: Mapping[str, str]) -> Fault | None:

@@ -1,4 +1,7 @@
-"""Which groups jobs may register in now: those that the node declares, or those that its orchestrator tells."""
+"""Which groups jobs may register in now: those that the node declares, or those that its orchestrator tells.
+
+On Kubernetes the node's prepared claims are the truth: they make the groups, and the orchestrator's are compared only.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,25 @@ _TOLD_WITHIN_S: Final = 5.0  # less than a client waits for the answer to its re
 
 
 class GroupsInForce:
-    """Replaced as a whole; only the orchestrator replaces them.
+    """Replaced as a whole; only the orchestrator replaces them, or, where `claimed`, the claims.
 
     Args:
-        declared: by the node's configuration. In force for good without an orchestrator; with one it is what the node
-            tells it, and no more.
+        declared: by the node's configuration, or its claims. In force for good without an orchestrator; with one it is
+            what the node tells it, and no more.
         table: of the parts, which keep their devices whatever becomes of their groups.
         orchestrated: there is an orchestrator, which tells the groups with its first welcome.
+        claimed: the groups are those of the prepared claims, whoever orchestrates.
     """
 
-    def __init__(self, declared: Groups, table: Table, *, orchestrated: bool) -> None:
+    def __init__(self, declared: Groups, table: Table, *, orchestrated: bool, claimed: bool = False) -> None:
         self.declared = declared
-        self.now = Groups() if orchestrated else declared
+        self.now = Groups() if orchestrated and not claimed else declared
         self.unsure: frozenset[Member] = frozenset()  # parts found again without a record: on any device, until told
         self._table = table
+        self._claimed = claimed
+        self._unknown: frozenset[str] = frozenset()
         self._known = asyncio.Event()
-        if not orchestrated:
+        if claimed or not orchestrated:
             self._known.set()
 
     async def known(self) -> Groups:
@@ -53,8 +59,15 @@ class GroupsInForce:
             ) from None
         return self.now
 
+    def declare(self, groups: Groups) -> None:
+        """Takes what the claims make of the devices now."""
+        self.now = self.declared = groups
+
     def adopt(self, groups: Groups) -> None:
         """Takes what the orchestrator tells."""
+        if self._claimed:
+            self._compare_claimed(groups)
+            return
         if groups == self.now and self._known.is_set():
             return
         self.now = groups
@@ -63,6 +76,16 @@ class GroupsInForce:
         for part in self._table.parts():
             self._compare(part, groups.devices.get(part.member.group_id, ()))
         self.unsure = frozenset()
+
+    def _compare_claimed(self, groups: Groups) -> None:
+        unknown = frozenset(self.declared.devices.keys() - groups.devices.keys())
+        for group_id in sorted(unknown - self._unknown):
+            log.warning(
+                "the orchestrator has no group %s, of which claims are prepared here, and grants nothing in it: "
+                "is there a TimesliceGroup of that name?",
+                group_id,
+            )
+        self._unknown = unknown
 
     def _compare(self, part: Part, device_ids: tuple[str, ...]) -> None:
         if part.member in self.unsure and device_ids:

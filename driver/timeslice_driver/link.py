@@ -20,7 +20,7 @@ from timeslice_driver import wire
 from timeslice_driver.commands import Command, Commands
 from timeslice_driver.faults import Fault
 from timeslice_driver.groups import Groups
-from timeslice_driver.parts import Member
+from timeslice_driver.parts import Member, Part
 from timeslice_driver.table import Table
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class Link:
     Args:
         address: of the orchestrator, `unix:///path` or `host:port`.
         hello: makes the first message, from the state at that moment.
+        declared: the groups that the node declares now.
         adopt: told of the groups that the orchestrator says the node has.
     """
 
@@ -58,13 +59,16 @@ class Link:
         table: Table,
         commands: Commands,
         hello: Callable[[], Awaitable[pb.Hello]],
+        declared: Callable[[], Groups],
         adopt: Callable[[Groups], None],
     ) -> None:
         self._address = address
         self._table = table
         self._commands = commands
         self._hello = hello
+        self._declared = declared
         self._adopt = adopt
+        self._told_groups = Groups()
         self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
         self._changed: set[Member] = set()
         self._ended: set[Member] = set()
@@ -75,6 +79,10 @@ class Link:
     def tell_end(self, member: Member) -> None:
         """Has a part reported as ended."""
         self._ended.add(member)
+        self._news.set()
+
+    def tell_groups(self) -> None:
+        """Has the groups told that the node declares, if they are others than those told before."""
         self._news.set()
 
     async def run(self) -> None:
@@ -111,7 +119,9 @@ class Link:
             self._outbox = asyncio.Queue()
             self._changed.clear()
             self._ended.clear()
-            await stream.write(pb.AgentMessage(hello=await self._hello()))
+            hello = await self._hello()
+            self._told_groups = wire.from_groups(hello.groups)
+            await stream.write(pb.AgentMessage(hello=hello))
             answer = await stream.read()
         if answer is grpc.aio.EOF or answer.WhichOneof("message") != "welcome":
             raise LinkRefusedError("the stream did not begin with a welcome")
@@ -176,13 +186,26 @@ class Link:
             still = {member for member in self._changed if not self._commands.busy(member)}
             self._changed -= still
             ended, self._ended = self._ended, set()
-            parts = [part for member in sorted(still) if (part := self._table.get(member))]
-            ended = {member for member in ended if not self._table.get(member)}
-            if parts or ended:
-                report = pb.Report(
-                    parts=wire.to_parts(parts), ended=[wire.to_member(member) for member in sorted(ended)]
-                )
-                self._outbox.put_nowait(pb.AgentMessage(report=report))
+            self._say_news(
+                parts=[part for member in sorted(still) if (part := self._table.get(member))],
+                ended=[member for member in sorted(ended) if not self._table.get(member)],
+            )
+
+    def _say_news(self, parts: list[Part], ended: list[Member]) -> None:
+        """Who has left a device, then what its group is now, then who has come."""
+        groups = self._declared()
+        if groups == self._told_groups:
+            self._say_report(parts, ended)
+            return
+        self._told_groups = groups
+        self._say_report([], ended)
+        self._outbox.put_nowait(pb.AgentMessage(groups=pb.NodeGroups(groups=wire.to_groups(groups))))
+        self._say_report(parts, [])
+
+    def _say_report(self, parts: list[Part], ended: list[Member]) -> None:
+        if parts or ended:
+            report = pb.Report(parts=wire.to_parts(parts), ended=map(wire.to_member, ended))
+            self._outbox.put_nowait(pb.AgentMessage(report=report))
 
     def _tell_change(self, member: Member) -> None:
         self._changed.add(member)

@@ -18,16 +18,20 @@ from timeslice_driver.backends.cuda import Calls, CudaBackend
 from timeslice_driver.backends.cuda_command import CommandCalls
 from timeslice_driver.backends.cuda_driver import DriverCalls
 from timeslice_driver.cgroup import CgroupFs
+from timeslice_driver.claim_parts import ClaimParts
+from timeslice_driver.claim_service import ClaimAgent
+from timeslice_driver.claim_sockets import ClaimSockets
 from timeslice_driver.commands import Commands
 from timeslice_driver.config import NodeConfig
 from timeslice_driver.converge import Workshop
-from timeslice_driver.discovery import Discovery
+from timeslice_driver.discovery import Discovery, ScrambledListError
 from timeslice_driver.groups import Groups, declared
 from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, Record
 from timeslice_driver.link import Link
 from timeslice_driver.parts import Member, PartState
+from timeslice_driver.pods import Pods
 from timeslice_driver.preflight import Preflight
 from timeslice_driver.processes import ProcFs
 from timeslice_driver.recovery import Recovery
@@ -50,14 +54,23 @@ class Node:
     After `start`, jobs register on its socket, and it obeys its orchestrator, or, without one, whoever calls Snapshot
     and Restore on the socket. `stop` leaves everything on the devices and in host memory as it is; the next start finds
     it again.
+
+    Args:
+        claims: on Kubernetes, the prepared claims; they make the parts and the groups, and the configuration none.
+        sockets: of the claims.
     """
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(
+        self, config: NodeConfig, *, claims: ClaimParts | None = None, sockets: ClaimSockets | None = None
+    ) -> None:
         self.config = config
+        self.claims = claims
+        self._sockets = sockets
+        self._claim_parts = claims or ClaimParts()
         self.notice = ""  # what went wrong at the start and was mended, for people
         self._stack = AsyncExitStack()
         self._table = Table()
-        self._procfs = ProcFs(config.proc_root)
+        self._procfs = ProcFs(config.proc_root, config.boot_id_file)
         self._boot_id = self._procfs.boot_id()
         self._nvml = Nvml(config.libnvml)
         self._inventory = Inventory(self._nvml)
@@ -93,9 +106,10 @@ class Node:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The node's devices, and those that its parts still name although they are gone."""
+        """The node's devices, and those that its parts and claims still name although they are gone."""
         present = tuple(self._survey.devices) if self._survey else ()
         named = {device_id for part in self._table.parts() for device_id in part.device_ids}
+        named |= {device_id for claim in self._claim_parts.claims.values() for device_id in claim.device_ids}
         lost = sorted(named - {device.device_id for device in present})
         return (*present, *(Device(each, "unknown", minor=-1, memory_bytes=0, fault="it is gone") for each in lost))
 
@@ -105,15 +119,16 @@ class Node:
         return self._groups.now
 
     async def _start(self) -> None:
-        self._reserve()
+        await self._reserve()
         devices = await self._open_inventory()
-        self._groups = self._in_force(declared(self.config.groups, [device.device_id for device in devices]))
+        self._groups = self._in_force(self._declared([device.device_id for device in devices]))
         backend = await self._open_backend()
         self._survey = Survey(self._table, self._inventory, self._discovery(backend), backend)
         self._survey.devices = devices
         journal = Journal(self.config.state_dir, self._record)
         self._commands = Commands(self._workshop(backend, journal), lock_timeout_s=self.config.lock_timeout_s)
         await self._recover(journal)
+        await self._take_claims()
         self._stack.push_async_callback(journal.close)
         self._stack.push_async_callback(self._commands.all_done)
         self._watch()
@@ -122,9 +137,13 @@ class Node:
         await self._listen(journal)
 
     def _in_force(self, groups: Groups) -> GroupsInForce:
-        return GroupsInForce(groups, self._table, orchestrated=bool(self.config.orchestrator))
+        orchestrated, claimed = bool(self.config.orchestrator), self.claims is not None
+        return GroupsInForce(groups, self._table, orchestrated=orchestrated, claimed=claimed)
 
-    def _reserve(self) -> None:
+    def _declared(self, device_ids: list[str]) -> Groups:
+        return self.claims.groups if self.claims else declared(self.config.groups, device_ids)
+
+    async def _reserve(self) -> None:
         config = self.config
         checked_name(config.name, "name")
         checked_socket_path(str(config.socket), "socket")
@@ -137,7 +156,10 @@ class Node:
             (config.socket.with_name(f"{config.socket.name}.lock"), f"socket {config.socket}"),
         ):
             lock = FileLock(path)
-            lock.take(what)
+            if self.claims is None:
+                lock.take(what)
+            else:
+                await lock.wait(what)
             self._stack.callback(lock.release)
 
     async def _open_inventory(self) -> tuple[Device, ...]:
@@ -168,7 +190,14 @@ class Node:
 
     def _discovery(self, backend: CudaBackend) -> Discovery:
         dev_root = str(self.config.dev_root)
-        return Discovery(self._nvml, self._procfs, dev_root=dev_root, own_pids=lambda: backend.pids | {os.getpid()})
+        return Discovery(
+            self._nvml,
+            self._procfs,
+            Pods(self._procfs, self.config.cgroup_root),
+            dev_root=dev_root,
+            own_pids=lambda: backend.pids | {os.getpid()},
+            by_environment=self.claims is None,
+        )
 
     def _workshop(self, backend: CudaBackend, journal: Journal) -> Workshop:
         assert self._survey
@@ -202,6 +231,7 @@ class Node:
             inventory=self._inventory,
             survey=self._survey,
             own_pids={os.getpid()},
+            by_environment=self.claims is None,
         )
         self._commands.watermark = await recovery.run(journal)
         self.notice = recovery.notice
@@ -210,6 +240,26 @@ class Node:
         halfway = [part.member for part in self._table.parts() if part.state is PartState.LOCKED]
         if halfway and not self.config.orchestrator:
             await self._commands.bring(dict.fromkeys(halfway, PartState.RUNNING))
+
+    async def _take_claims(self) -> None:
+        """From here on the claims show in the table, in time for the hello."""
+        if self.claims is None:
+            return
+        self.claims.attach(self._table, self._gone)
+        self._stack.callback(self.claims.detach)
+        self._stack.callback(self.claims.listen(self._claims_changed))
+        self._claims_changed()
+        assert self._survey
+        members = sorted({claim.member for claim in self.claims.claims.values()})
+        try:
+            await self._survey.look(members, thorough=True)  # parked ones too: the journal may be older than they are
+        except (InventoryError, ScrambledListError) as error:
+            log.error("cannot see what is on the devices: %s", error)
+
+    def _claims_changed(self) -> None:
+        self._groups.declare(self._claim_parts.groups)
+        if self._link:
+            self._link.tell_groups()
 
     def _covered_when_lost(self, group_id: str) -> tuple[str, ...]:
         """What a part may be on when nothing tells its devices. The orchestrator's groups are heard only after the
@@ -227,6 +277,7 @@ class Node:
             self._procfs,
             busy=self._commands.busy,
             interval_s=self.config.look_interval_s,
+            claims=self._claim_parts,
             on_end=self._ended,
         )
         watch.start()
@@ -239,6 +290,7 @@ class Node:
             table=self._table,
             commands=self._commands,
             hello=self._hello,
+            declared=lambda: self._groups.declared,
             adopt=self._groups.adopt,
         )
         task = asyncio.create_task(self._link.run())
@@ -270,8 +322,24 @@ class Node:
         listen(server, self.config.socket, mode=self.config.socket_mode)
         self._stack.push_async_callback(server.stop, _STOP_GRACE_S)
         await server.start()
+        await self._serve_claims()
+
+    async def _serve_claims(self) -> None:
+        survey, sockets = self._survey, self._sockets
+        assert survey
+        if sockets:
+            self._stack.push_async_callback(sockets.stop)
+            await sockets.serve(
+                lambda uid: ClaimAgent(
+                    uid, self._claim_parts, table=self._table, survey=survey, devices=lambda: self.devices
+                )
+            )
 
     def _ended(self, member: Member) -> None:
+        self._claim_parts.ended(member)
+        self._gone(member)
+
+    def _gone(self, member: Member) -> None:
         if self._link:
             self._link.tell_end(member)
 

@@ -60,14 +60,19 @@ class ProcFs:
 
     Args:
         root: where it is mounted; tests give a tree of their own.
+        boot_id_file: read for the boot id instead of the kernel's; tests let a machine start anew by it.
     """
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
+    def __init__(self, root: Path = Path("/proc"), boot_id_file: Path | None = None) -> None:
         self._root = str(root)
+        self._boot_id_file = boot_id_file or root / "sys/kernel/random/boot_id"
 
     def boot_id(self) -> str:
         """A name of this boot of the machine; start times of another boot mean nothing."""
-        return (self._read("sys/kernel/random/boot_id") or b"").decode().strip()
+        try:
+            return self._boot_id_file.read_text().strip()
+        except OSError:
+            return ""
 
     def available_memory(self) -> int:
         """Bytes that processes can still get without swapping (MemAvailable)."""

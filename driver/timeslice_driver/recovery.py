@@ -29,6 +29,7 @@ class Recovery:
     Args:
         covered: the devices that a part in a group covers when its record is lost; none for a group that is not here.
         own_pids: processes of the node, which are of no job whatever their environment says.
+        by_environment: what no record tells of is looked for by the environment of processes. Not where claims tell it.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Recovery:
         inventory: Inventory,
         survey: Survey,
         own_pids: Collection[int],
+        by_environment: bool = True,
     ) -> None:
         self._table = table
         self._covered = covered
@@ -47,6 +49,7 @@ class Recovery:
         self._inventory = inventory
         self._survey = survey
         self._own_pids = own_pids
+        self._by_environment = by_environment
         self.notice = ""
         self.without_record: frozenset[Member] = frozenset()  # those whose devices nothing tells
 
@@ -57,7 +60,8 @@ class Recovery:
         except JournalCorrupt as error:
             self.notice = str(error)
             log.error("%s", error)
-            await self._from_environments()
+            if self._by_environment:
+                await self._from_environments()
             return Watermark()
         if record is None:
             return Watermark()

@@ -76,7 +76,7 @@ class Survey:
 
     def _scope(self, part: Part) -> Scope:
         sole = len(self._table.of_job(part.member.job_id)) == 1
-        return Scope(part.member, part.device_ids, part.roots, part.family, sole)
+        return Scope(part.member, part.device_ids, part.roots, part.family, pods=part.pods, sole=sole)
 
     def _to_probe(self, found: Mapping[Member, Found]) -> list[ProcessId]:
         """Those not known yet, and those that gave no answer the last time."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from timeslice_driver.backends.base import TargetState
+from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.discovery import ScrambledListError
 from timeslice_driver.inventory import InventoryError
 from timeslice_driver.parts import Member
@@ -29,6 +30,7 @@ class Watch:
     Args:
         busy: whether a member is being moved; it is left alone then.
         interval_s: between looks for new accelerator state (seconds).
+        claims: parts of prepared claims outlive their processes: they come back with new ones.
         on_end: told of each part whose processes have all ended, after it has left the table.
     """
 
@@ -40,6 +42,7 @@ class Watch:
         *,
         busy: Callable[[Member], bool],
         interval_s: float,
+        claims: ClaimParts,
         on_end: Callable[[Member], None],
     ) -> None:
         self._table = table
@@ -47,6 +50,7 @@ class Watch:
         self._procfs = procfs
         self._busy = busy
         self._interval_s = interval_s
+        self._claims = claims
         self._on_end = on_end
         self._descriptors: dict[ProcessId, int] = {}
         self._followed: dict[Member, frozenset[ProcessId]] = {}
@@ -76,10 +80,11 @@ class Watch:
         """Watches exactly the processes that the table has now."""
         part = self._table.get(member)
         family = part.family if part else frozenset()
-        if part and not family:
+        before = self._followed.get(member, frozenset())
+        if part and not family and (before or not part.pods):  # pods may not have started anything yet
             self._doubtful.add(member)
             self._wake.set()
-        if self._followed.get(member, frozenset()) == family:
+        if before == family:
             return
         self._followed[member] = family
         if not part:
@@ -156,11 +161,17 @@ class Watch:
     async def _look_around(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            members = [part.member for part in self._table.parts() if not self._busy(part.member)]
             try:
                 await self._survey.refresh()
+                await self._wake_ended()
+                members = [part.member for part in self._table.parts() if not self._busy(part.member)]
                 await self._survey.look(members)
             except (InventoryError, ScrambledListError) as error:
                 log.warning("cannot see what is on the devices: %s", error)
             except Exception:  # the outermost loop
                 log.exception("cannot look at the devices")
+
+    async def _wake_ended(self) -> None:
+        for part in self._claims.dormant:
+            if await self._survey.survivors(part):
+                self._claims.wake(part.member)

@@ -29,6 +29,8 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
         self.hellos: asyncio.Queue[pb.Hello] = asyncio.Queue()
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
         self.results: asyncio.Queue[pb.Result] = asyncio.Queue()
+        self.declared: asyncio.Queue[dict[str, list[str]]] = asyncio.Queue()
+        self.heard: list[pb.AgentMessage] = []  # everything but hellos, in its order
         self.welcoming = True
         self.groups: dict[str, list[str]] | None = None  # what it tells; None: what the node declares
         self._ids = itertools.count(1)
@@ -65,10 +67,14 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
 
     async def _read(self, messages: AsyncIterator[pb.AgentMessage]) -> None:
         async for message in messages:
-            if message.WhichOneof("message") == "result":
-                self.results.put_nowait(message.result)
-            else:
-                self.reports.put_nowait(message.report)
+            self.heard.append(message)
+            match message.WhichOneof("message"):
+                case "result":
+                    self.results.put_nowait(message.result)
+                case "groups":
+                    self.declared.put_nowait({g.group_id: list(g.device_ids) for g in message.groups.groups})
+                case _:
+                    self.reports.put_nowait(message.report)
 
     def drop(self) -> None:
         """Ends the stream, as a restart does."""
@@ -115,6 +121,9 @@ class ScriptedOrchestrator(agent_link_pb2_grpc.AgentLinkServicer):
 
     async def report(self) -> pb.Report:
         return await asyncio.wait_for(self.reports.get(), _PATIENCE_S)
+
+    async def groups_declared(self) -> dict[str, list[str]]:
+        return await asyncio.wait_for(self.declared.get(), _PATIENCE_S)
 
     async def result(self) -> pb.Result:
         return await asyncio.wait_for(self.results.get(), _PATIENCE_S)

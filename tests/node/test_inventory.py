@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from timeslice_api.errors import Unavailable
 from timeslice_driver.discovery import Discovery, Scope, ScrambledListError
 from timeslice_driver.inventory import Device, DeviceProcess, Inventory, InventoryError, Nvml, Traits
 from timeslice_driver.parts import Member
+from timeslice_driver.pods import Pods
 from timeslice_driver.processes import ProcFs
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
@@ -129,7 +131,9 @@ GPU = Device("GPU-0", "H100", minor=0, memory_bytes=1)
 
 def scan(*entries: DeviceProcess, device: Device = GPU) -> Any:
     listing: Any = Listing(*entries)
-    discovery = Discovery(listing, ProcFs(), dev_root="/nowhere", own_pids=frozenset)
+    procfs = ProcFs()
+    pods = Pods(procfs, Path("/nowhere"))
+    discovery = Discovery(listing, procfs, pods, dev_root="/nowhere", own_pids=frozenset)
     scope = Scope(Member("a", "g"), ("GPU-0",), frozenset(), frozenset())
     return discovery.scan([scope], [device])
 
