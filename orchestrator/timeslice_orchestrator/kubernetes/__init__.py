@@ -1,0 +1,1 @@
+"""The orchestrator on Kubernetes: what it reads there, what it keeps there, and what it tells people there."""

@@ -1,0 +1,184 @@
+"""Keeps what belongs to a TimesliceGroup as it has to be: finalizer, DeviceClass, jobs and conditions of its status."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dra_kubeletplugin.apiserver import (
+    CLAIMS,
+    DEVICE_CLASSES,
+    AlreadyExistsError,
+    ApiServer,
+    ApiServerError,
+    ConflictError,
+    NotFoundError,
+    Object,
+)
+from timeslice_api.kinds.group import TimesliceGroup
+from timeslice_api.kinds.names import API_VERSION, FINALIZER, KIND_GROUP, class_name
+
+from timeslice_orchestrator.kubernetes import device_classes, notes
+from timeslice_orchestrator.kubernetes.claims import Claim, claim_of
+from timeslice_orchestrator.kubernetes.cluster import GROUPS, Cluster
+from timeslice_orchestrator.kubernetes.conditions import JOBS_FULL, Condition, applied, conditions, differ, invalid
+from timeslice_orchestrator.kubernetes.device_classes import Step
+from timeslice_orchestrator.kubernetes.events import Events, Note
+from timeslice_orchestrator.kubernetes.jobs import Jobs, jobs_by_group
+from timeslice_orchestrator.kubernetes.lingering import Lingering
+from timeslice_orchestrator.kubernetes.raw import Raw, at
+
+_log = logging.getLogger(__name__)
+
+MANAGER = "timeslice-orchestrator-watching"  # field manager of our part of the status
+_CHANGED_S = 0.5  # until the watch has what changed under our hands
+_SETTLE_S = 2.0  # the scheduler may still know a DeviceClass that is gone
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    jobs: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+
+
+class GroupStatus:
+    """Mends groups in `step`; see `Passes`.
+
+    Args:
+        api: where they are.
+        cluster: what is known.
+        events: where people are told of groups that are full.
+        linger_s: how long a job stays in status.jobs after its last claim; it spares the nodes two changes of their
+            slices for each pod that is replaced.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        cluster: Cluster,
+        events: Events,
+        *,
+        linger_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._events = events
+        self._clock = clock
+        self._lingering = Lingering(linger_s, clock)
+        self._classless_since: dict[str, float] = {}  # of groups that are being deleted, by UID
+
+    async def step(self) -> float | None:
+        """Brings all groups to what they have to be; returns after how many seconds there is more to do.
+
+        Raises:
+            ApiServerError: the first of those that groups met; the others were served.
+        """
+        groups = self._cluster.groups
+        jobs = jobs_by_group(groups.good.values(), self._cluster.occupancy, self._cluster.claims.values())
+        jobs = {name: self._lingering.kept(groups.good[name], found) for name, found in jobs.items()}
+        self._lingering.forget_all_but({group.metadata.uid for group in groups.good.values()})
+        failures: list[ApiServerError] = []
+        waits: list[float | None] = [self._lingering.over_in()]
+        for name in list(groups.raw):
+            try:
+                waits.append(await self._one(name, jobs.get(name, Jobs())))
+            except (ConflictError, NotFoundError) as error:
+                _log.debug("group %s changed meanwhile, and is looked at again: %s", name, error)
+                waits.append(_CHANGED_S)
+            except ApiServerError as error:
+                _log.warning("group %s: %s", name, error)
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
+
+    async def _one(self, name: str, jobs: Jobs) -> float | None:
+        raw = self._cluster.groups.raw.get(name)
+        group = self._cluster.groups.good.get(name)
+        problem = self._cluster.groups.problems.get(name)
+        if raw is None:
+            return None
+        if group is None:
+            await self._tell(raw, _Wanted((), (invalid(problem or ""),)))
+            return None
+        if not group.deleted and FINALIZER not in group.metadata.finalizers:
+            await self._set_finalizers(raw, [*group.metadata.finalizers, FINALIZER])
+        taken = await self._mend_class(group)
+        allocated = self._cluster.occupancy.allocated_in(name)
+        offered = self._cluster.occupancy.offered(name)
+        told = conditions(group, offered, jobs=jobs, allocated=allocated, class_taken=taken)
+        if problem:
+            told = (invalid(f"{problem}; the last good version is in force"), *told[1:])
+        await self._tell(raw, _Wanted(jobs.listed, told))
+        return await self._let_go(raw, group, allocated)
+
+    async def _mend_class(self, group: TimesliceGroup) -> bool:
+        """True when somebody else has a class of that name."""
+        name = class_name(group.name)
+        found = self._cluster.device_class(name)
+        todo = device_classes.step(group, found)
+        if todo is Step.CREATE:
+            await self._create_class(group)
+        elif todo is Step.REPLACE and found is not None:
+            _log.info("DeviceClass %s differs from what it has to be, and is put right", name)
+            await self._api.replace(DEVICE_CLASSES, device_classes.healed(group, found))
+        elif todo is Step.DELETE and found is not None:
+            await self._api.delete(DEVICE_CLASSES, name, uid=found["metadata"]["uid"])
+        return todo is Step.REPORT
+
+    async def _create_class(self, group: TimesliceGroup) -> None:
+        try:
+            await self._api.create(DEVICE_CLASSES, device_classes.wanted(group))
+        except AlreadyExistsError:
+            _log.debug("DeviceClass %s is there already; the watch will tell whose it is", class_name(group.name))
+
+    async def _set_finalizers(self, raw: Raw, finalizers: list[str]) -> None:
+        metadata = {"finalizers": finalizers, "resourceVersion": raw["metadata"]["resourceVersion"]}
+        await self._api.patch(GROUPS, raw["metadata"]["name"], {"metadata": metadata})
+
+    async def _tell(self, raw: Raw, wanted: _Wanted) -> None:
+        """Writes jobs and conditions, when they differ. Our fields alone: leases and records are another writer's."""
+        metadata = raw["metadata"]
+        for condition in wanted.conditions:
+            if condition.type == JOBS_FULL:
+                about = notes.of_group(metadata["name"], metadata["uid"])
+                self._events.say(Note(about, condition.reason, "Admitting", condition.message))
+        if list(at(raw, "status").get("jobs", ())) == list(wanted.jobs) and not differ(raw, wanted.conditions):
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body: Object = {
+            "apiVersion": API_VERSION,
+            "kind": KIND_GROUP,
+            "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
+            "status": {"jobs": list(wanted.jobs), "conditions": applied(raw, wanted.conditions, now)},
+        }
+        await self._api.patch(GROUPS, metadata["name"], body, subresource="status", how="apply", manager=MANAGER)
+
+    async def _let_go(self, raw: Raw, group: TimesliceGroup, allocated: Sequence[Claim]) -> float | None:
+        """Takes the finalizer off when nothing is allocated in the group and nothing can be any more."""
+        uid = group.metadata.uid
+        if not group.deleted or FINALIZER not in group.metadata.finalizers or allocated:
+            self._classless_since.pop(uid, None)
+            return None
+        found = self._cluster.device_class(class_name(group.name))
+        if found is not None and device_classes.is_ours(found):
+            return None  # the watch tells when it is gone
+        wait_s = self._classless_since.setdefault(uid, self._clock()) + _SETTLE_S - self._clock()
+        if wait_s > 0:
+            return wait_s
+        if await self._is_allocated(group.name):  # the watch is a moment late
+            return _SETTLE_S
+        await self._set_finalizers(raw, [one for one in group.metadata.finalizers if one != FINALIZER])
+        del self._classless_since[uid]
+        return None
+
+    async def _is_allocated(self, group_id: str) -> bool:
+        """By the API server's newest state."""
+        raw, _ = await self._api.list(CLAIMS)
+        claims = [claim for one in raw if (claim := claim_of(one))]
+        return any(self._cluster.occupancy.group_of(claim, use) == group_id for claim in claims for use in claim.uses)
