@@ -87,6 +87,7 @@ class Engine:
         self._observer = observer
         self._in_office = in_office or _always
         self._loop = asyncio.get_running_loop()
+        self._store = store
         self._unwritten = Unwritten(store)
         self._waits = Waits()
         self._watchers = Watchers()
@@ -154,6 +155,7 @@ class Engine:
 
     async def _ask(self, event: AcquireRequested, wait_s: float) -> Granted | None:
         self._admit()
+        self._store.check_room(event)
         self._step(event)
         with self._waits.waiting(event.request_id) as wait:
             self._outgoing.asked(wait)

@@ -41,6 +41,9 @@ class FailingStore:
         self.fails = False
         self.log = log
 
+    def check_room(self, event: AcquireRequested) -> None:
+        pass
+
     def write(self, saves: list[StoredRecord], drops: list[StoredRecord]) -> None:
         if self.fails:
             raise StoreFailed("disk full")

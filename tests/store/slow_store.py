@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from timeslice_api.errors import StoreFailed
+from timeslice_api.errors import QueueFull, StoreFailed
+from timeslice_orchestrator.core.events import AcquireRequested
 from timeslice_orchestrator.store import StoredRecord
 
 
@@ -22,6 +23,10 @@ class SlowStore:
         self.asked.append([*saves, *drops])
         self._flights.append(asyncio.get_running_loop().create_future())
         return self._flights[-1]
+
+    def check_room(self, event: AcquireRequested) -> None:
+        if len(event.holder) > 100:
+            raise QueueFull("no room")
 
     def raise_epoch(self, above: int) -> None:
         self.epoch = above + 1

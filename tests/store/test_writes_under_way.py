@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from scripted_core import ASK, COMMAND, GRANTED, ScriptedCore
 from slow_store import SlowStore
-from timeslice_api.errors import Stopping, StoreFailed
+from timeslice_api.errors import QueueFull, Stopping, StoreFailed
 from timeslice_orchestrator.core.effects import LeasesChecked, Save, SendCommand, YieldAccepted
 from timeslice_orchestrator.core.events import AcquireRequested, LeasesRenewed, NodeLost, WaiterDetached, Yielded
 from timeslice_orchestrator.core.model import CounterRecord
@@ -166,6 +166,12 @@ async def test_a_wait_that_ends_while_a_write_is_under_way_tells_its_place_after
     with pytest.raises(StoreFailed):  # its own step was not durable either
         await call
     assert bench.core.seen[-1] == WaiterDetached("r1")
+
+
+async def test_a_request_for_which_the_store_has_no_room_is_refused_before_its_step(bench: Bench) -> None:
+    with pytest.raises(QueueFull):
+        await bench.engine.acquire(AcquireRequested("r1", "job-a", ("g",), "x" * 101), 5)
+    assert bench.core.seen == [WaiterDetached("r1")]
 
 
 async def test_a_stop_waits_for_the_write_under_way_and_for_what_gathered_behind_it(bench: Bench) -> None:

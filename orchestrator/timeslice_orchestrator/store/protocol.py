@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
+from timeslice_orchestrator.core.events import AcquireRequested
 from timeslice_orchestrator.store.codec import StoredRecord
 
 
@@ -31,6 +32,10 @@ class Store(Protocol):
             StoreFailed: here or by the future. A part may have been written, and the same is written again: a store
                 whose writes are not all or none says why each half of one may be found by a successor.
         """
+        ...
+
+    def check_room(self, event: AcquireRequested) -> None:
+        """Raises QueueFull when there is no room for the request that this event would make."""
         ...
 
     def raise_epoch(self, above: int) -> asyncio.Future[None] | None:

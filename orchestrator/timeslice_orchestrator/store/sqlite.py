@@ -16,6 +16,7 @@ from pathlib import Path
 
 from timeslice_api.errors import ConfigError, StoreFailed
 
+from timeslice_orchestrator.core.events import AcquireRequested
 from timeslice_orchestrator.store.codec import VERSION, StoredRecord, decoded, encoded, row_key
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ class SqliteStore:
                 self._connection.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", rows)
             if keys:
                 self._connection.executemany("DELETE FROM record WHERE kind = ? AND key = ?", keys)
+
+    def check_room(self, event: AcquireRequested) -> None:
+        """A file has room for all that may wait."""
 
     def raise_epoch(self, above: int) -> None:
         """Makes the epoch higher than `above`, on the disk itself.
