@@ -48,6 +48,10 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--json", action="store_true")
     load = command("load", _load, "Import image archives on every worker.")
     load.add_argument("archives", nargs="+", type=Path, metavar="IMAGE.tar")
+    images = command(
+        "images", _images, "Build the images of the product and the RL job, and import them on every worker."
+    )
+    images.add_argument("--folder", type=Path, help="write archives there, and import nothing")
     command("env", _env, "Print the shell lines that point kubectl and helm at the cluster.")
     enter = command("enter", _enter, "Run a command (default: a shell) in a worker's namespaces.")
     enter.add_argument("node")
@@ -78,6 +82,17 @@ def _status(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace) -> None:
     for archive in options.archives:
         Cluster(options.name).load(archive)
+
+
+def _images(options: argparse.Namespace) -> None:
+    from kube_cluster.images import load_images, write_images  # with .venv alone
+
+    started = time.monotonic()
+    if options.folder:
+        print("\n".join(map(str, write_images(options.folder))))
+    else:
+        load_images(Cluster(options.name).nodes.values())
+    print(f"images are ready after {time.monotonic() - started:.0f} s", file=sys.stderr)
 
 
 def _env(options: argparse.Namespace) -> None:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_emulator.control import Control
+from gpu_emulator.device import make_uuid
+from gpu_emulator.emulator import HOME as EMULATOR_HOME
+from gpu_emulator.emulator import build_libraries
+
 from kube_cluster.layout import NODE_GPUS, NodeFolder
-
-EMULATOR_HOME = Path(__file__).resolve().parent.parent / "gpu-emulator"
-sys.path.insert(0, str(EMULATOR_HOME))  # the emulator is a program of its own beside this package, not installed
-
-from gpu_emulator.control import Control  # noqa: E402
-from gpu_emulator.device import make_uuid  # noqa: E402
-from gpu_emulator.emulator import build_libraries  # noqa: E402
 
 # Where NVIDIA's own images look for the driver's libraries.
 _CONTAINER_LIBRARIES = "/usr/local/nvidia/lib64"
@@ -52,6 +50,11 @@ class EmulatedGpus:
             (self.node.gpus / name).mkdir(exist_ok=True)
         (self.node.etc / "cdi").mkdir(parents=True, exist_ok=True)
         (self.node.etc / "cdi/nvidia.json").write_text(json.dumps(cdi_file(self.uuids), indent=1))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the daemon."""
+        return {"PYTHONPATH": str(EMULATOR_HOME)}
 
     def command(self) -> list[str]:
         """The daemon. It runs in the machine's own pid namespace, by whose pids it knows the processes of all pods."""

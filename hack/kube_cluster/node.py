@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kube_cluster.building import module_folder, program
 from kube_cluster.cgroups import Groups
-from kube_cluster.emulated_gpus import EMULATOR_HOME, EmulatedGpus
+from kube_cluster.emulated_gpus import EmulatedGpus
 from kube_cluster.errors import ClusterError
 from kube_cluster.layout import NodeFolder
 from kube_cluster.machine import run
@@ -71,7 +71,7 @@ class WorkerNode:
         self.folder.configuration.mkdir()
         self._files.write(plugins=module_folder(CNI), runtime=program(RUNC, "runc"), gates=around.gates)
         self.gpus.install()
-        self._start("gpus", self.gpus.command(), environment={"PYTHONPATH": str(EMULATOR_HOME)}, group="control-plane")
+        self._start("gpus", self.gpus.command(), environment=self.gpus.environment, group="control-plane")
 
     def boot(self) -> None:
         """Starts namespaces and containerd, with a new boot id and an empty /run."""
@@ -155,9 +155,13 @@ class WorkerNode:
             limit_s=limit_s,
         )
 
+    def blobs(self) -> set[str]:
+        """SHA-256 of everything in the content store, in hexadecimal."""
+        return {line.removeprefix("sha256:") for line in self.ctr("content", "ls", "--quiet").split()}
+
     def load(self, archive: Path) -> None:
         """Imports the images of an archive."""
-        self.ctr("images", "import", "--no-unpack=false", str(archive), limit_s=300)
+        self.ctr("images", "import", str(archive), limit_s=300)
 
     def _start_containerd(self) -> None:
         path = f"{module_folder(CONTAINERD)}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,10 +1,10 @@
 """The image that holds the namespaces of every pod: one static program."""
 
 import hashlib
-import tarfile
+from functools import partial
 from pathlib import Path
 
-from kube_cluster.archives import Image, add_bytes, write_archive
+from kube_cluster.archives import Image, Layer, add_bytes, write_archive
 from kube_cluster.cache import cache_folder, filling
 from kube_cluster.machine import run
 from kube_cluster.node_files import PAUSE_IMAGE
@@ -20,8 +20,7 @@ def pause_image() -> Path:
         require(TO_BUILD)
         with filling(entry) as folder:
             run(["gcc", "-Os", "-static", "-s", "-Wall", "-Wextra", "-o", folder / "pause", _SOURCE])
-            layer = folder / "layer.tar"
-            with tarfile.open(layer, "w") as archive:
-                add_bytes(archive, "pause", (folder / "pause").read_bytes(), mode=0o755)
+            content = (folder / "pause").read_bytes()
+            layer = Layer.make(folder, partial(add_bytes, name="pause", content=content, mode=0o755))
             write_archive(Image(PAUSE_IMAGE, [layer], ["/pause"]), folder / "image.tar")
     return entry / "image.tar"
