@@ -1,4 +1,4 @@
-"""The scheduler's allocator as far as lanes depend on it: devices in their order, counters once, capacities added up."""
+"""The scheduler's allocator as far as lanes depend on it: devices in order, counters once, capacities added up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timeslice_driver.dra.content import Content
 
 
 class FirstFit:
-    """Allocates claims on the devices of a pool. `allocate` gives device names, or None when the claim stays pending."""
+    """Allocates claims on the devices of a pool: `allocate` gives device names, or None: the claim stays pending."""
 
     def __init__(self, content: Content) -> None:
         self._devices = content.devices

@@ -55,8 +55,9 @@ def test_all_attributes_are_on_all_devices_in_both_modes_for_selectors_fail_on_a
     publish = {"lanes": lanes, "slots": slots}[mode]
     blank = gpu(0, memory=0)
     for device in publish((blank, gpu(1)), offers(RL, {}, ()), host_memory=320 * GIB).devices:
-        assert {name: list(value)[0] for name, value in device["attributes"].items()} == {
-            "uuid": "string", "index": "int", "group": "string", "slot": "int", "mode": "string", "productName": "string",
+        assert {name: next(iter(value)) for name, value in device["attributes"].items()} == {
+            "uuid": "string", "index": "int", "group": "string", "slot": "int", "mode": "string",
+            "productName": "string",
             "architecture": "string", "computeCapability": "version", "driverVersion": "version", "memoryBytes": "int",
             "resource.kubernetes.io/pciBusID": "string", "resource.kubernetes.io/pcieRoot": "string",
             "resource.kubernetes.io/numaNode": "int",

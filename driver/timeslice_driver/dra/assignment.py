@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from dra_kubeletplugin import AllocatedDevice, Claim, OpaqueConfig
 from timeslice_api.errors import ConfigError
 from timeslice_api.kinds import TimesliceConfig, decode_config
 from timeslice_api.kinds import names as kinds
 
 from timeslice_driver.dra import device_names, refusals
-from timeslice_driver.dra.allocation import Allocation, Parameters, Share
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Assignment:
     group: str
 
 
-def assign(claim: Allocation, pod_labels: Iterable[Mapping[str, str]]) -> Assignment:
+def assign(claim: Claim, pod_labels: Iterable[Mapping[str, str]]) -> Assignment:
     """The claim's job and group.
 
     Args:
@@ -35,8 +35,8 @@ def assign(claim: Allocation, pod_labels: Iterable[Mapping[str, str]]) -> Assign
     Raises:
         RefusedError: ConfigInvalid or JobUnknown.
     """
-    decoded = [(entry, _decoded(entry, claim)) for entry in claim.parameters]
-    groups = {share.device: _group(share, decoded) for share in claim.shares}
+    decoded = [(entry, _decoded(entry, claim)) for entry in claim.configs()]
+    groups = {share.device: _group(share, decoded) for share in claim.results}
     if len(set(groups.values())) > 1:
         pairs = ", ".join(f"{device} is in {group}" for device, group in sorted(groups.items()))
         raise refusals.config_invalid(
@@ -45,18 +45,21 @@ def assign(claim: Allocation, pod_labels: Iterable[Mapping[str, str]]) -> Assign
     return Assignment(_job(claim, decoded, pod_labels), next(iter(groups.values())))
 
 
-def _decoded(entry: Parameters, claim: Allocation) -> TimesliceConfig:
-    where = "the DeviceClass" if entry.from_class else str(claim)
+def _decoded(entry: OpaqueConfig, claim: Claim) -> TimesliceConfig:
+    where = "the DeviceClass" if entry.source == "FromClass" else f"claim {claim.ref.namespace}/{claim.ref.name}"
     try:
-        return decode_config(entry.content, where)
+        return decode_config(entry.parameters, where)
     except ConfigError as error:
-        raise refusals.config_invalid(error.message, error.hint) from error
+        mend = (
+            "correct the DeviceClass" if entry.source == "FromClass" else "correct the claim (its template) and its pod"
+        )
+        raise refusals.config_invalid(error.message, error.hint or mend) from error
 
 
-def _group(share: Share, decoded: list[tuple[Parameters, TimesliceConfig]]) -> str:
+def _group(share: AllocatedDevice, decoded: list[tuple[OpaqueConfig, TimesliceConfig]]) -> str:
     """A lane's own group is the truth; a slot has none, and gets that of its class."""
-    concerned = [(entry, config) for entry, config in decoded if config.group and entry.concerns(share)]
-    named = [config.group for entry, config in concerned if entry.from_class]
+    concerned = [(entry, config) for entry, config in decoded if config.group and entry.concerns(share.request)]
+    named = [config.group for entry, config in concerned if entry.source == "FromClass"]
     name = device_names.parse(share.device)
     group = (name.group if name else None) or (named[-1] if named else None)
     if group is None:
@@ -64,18 +67,17 @@ def _group(share: Share, decoded: list[tuple[Parameters, TimesliceConfig]]) -> s
         raise refusals.config_invalid(message, "use the DeviceClass of a group: <group>.timeslice.dev")
     for entry, config in concerned:
         if config.group != group:
-            source = "its DeviceClass" if entry.from_class else "its own configuration"
+            source = "its DeviceClass" if entry.source == "FromClass" else "its own configuration"
             message = f"{share.device} is in group {group}, but {source} says {config.group}"
             raise refusals.config_invalid(message, "leave the group out, or use the DeviceClass of that group")
     return group
 
 
 def _job(
-    claim: Allocation, decoded: list[tuple[Parameters, TimesliceConfig]], pod_labels: Iterable[Mapping[str, str]]
+    claim: Claim, decoded: list[tuple[OpaqueConfig, TimesliceConfig]], pod_labels: Iterable[Mapping[str, str]]
 ) -> str:
     """Configuration (the claim's wins) > label of the claim > label of its pods."""
-    ordered = sorted(decoded, key=lambda pair: not pair[0].from_class)
-    configured = {share.device: _configured_job(share, ordered) for share in claim.shares}
+    configured = {share.device: _configured_job(share, decoded) for share in claim.results}
     if len(set(configured.values())) > 1:
         raise refusals.config_invalid(
             "the configuration gives the devices of one claim different jobs", "make a claim for each"
@@ -90,6 +92,6 @@ def _job(
         raise refusals.config_invalid(error.message, error.hint) from error
 
 
-def _configured_job(share: Share, ordered: list[tuple[Parameters, TimesliceConfig]]) -> str:
-    jobs = [config.job for entry, config in ordered if config.job and entry.concerns(share)]
+def _configured_job(share: AllocatedDevice, decoded: list[tuple[OpaqueConfig, TimesliceConfig]]) -> str:
+    jobs = [config.job for entry, config in decoded if config.job and entry.concerns(share.request)]
     return jobs[-1] if jobs else ""

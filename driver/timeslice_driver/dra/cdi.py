@@ -7,7 +7,6 @@ runtimes refuse newer ones than they know.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,7 @@ from timeslice_api import names
 
 from timeslice_driver.dra.checkpoint import replace_file, sync_folder
 from timeslice_driver.dra.records import ClaimRecord, HeldDevice
-
-log = logging.getLogger(__name__)
+from timeslice_driver.dra.vendor_cdi import KIND as VENDOR_KIND
 
 KIND: Final = "timeslice.dev/claim"
 _VERSION: Final = "0.5.0"
@@ -45,17 +43,10 @@ def device_name(uid: str, device: HeldDevice) -> str:
     return "-".join(part for part in (uid, device.request, device.device, device.share_id) if part)
 
 
-def device_ids(claim: ClaimRecord, device: HeldDevice, vendor: Mapping[str, str]) -> tuple[str, ...]:
-    """The CDI ids of a share: NVIDIA's own where there is one, and ours.
-
-    Args:
-        claim: whose share it is.
-        device: the share.
-        vendor: NVIDIA's CDI ids by UUID.
-    """
+def device_ids(claim: ClaimRecord, device: HeldDevice) -> tuple[str, ...]:
+    """The CDI ids of a share of the claim: NVIDIA's own where there is one, and ours."""
     ours = f"{KIND}={device_name(claim.uid, device)}"
-    theirs = vendor.get(device.uuid)
-    return (theirs, ours) if theirs else (ours,)
+    return (device.vendor_id, ours) if device.vendor_id else (ours,)
 
 
 def spec(claim: ClaimRecord, wiring: Wiring, nodes: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
@@ -101,6 +92,26 @@ def _mount(claim: ClaimRecord, wiring: Wiring) -> dict[str, Any]:
     return {"hostPath": str(wiring.sockets / claim.uid), "containerPath": CONTAINER_FOLDER, "options": options}
 
 
+def assignment_in(content: Mapping[str, Any]) -> tuple[str, str]:
+    """Job and group that a spec of ours gives its containers.
+
+    Raises:
+        LookupError: it gives none.
+    """
+    pairs = (each.partition("=") for each in content.get("containerEdits", {}).get("env", ()))
+    values = {name: value for name, _, value in pairs}
+    return values[names.ENV_JOB_ID], values[names.ENV_GROUP_ID]
+
+
+def vendor_ids_in(content: Mapping[str, Any], claim: ClaimRecord) -> dict[str, str]:
+    """NVIDIA's CDI ids by UUID, of the claim's GPUs for which its spec has no device files."""
+    with_files = {
+        device["name"] for device in content.get("devices", ()) if device.get("containerEdits", {}).get("deviceNodes")
+    }
+    bare = (device.uuid for device in claim.devices if device_name(claim.uid, device) not in with_files)
+    return {uuid: f"{VENDOR_KIND}={uuid}" for uuid in bare}
+
+
 class CdiFolder:
     """Our specs in the folder where the runtime looks for those that come and go (/var/run/cdi). Its methods block.
 
@@ -126,6 +137,14 @@ class CdiFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, data, mode=0o644)
         return True
+
+    def read(self, uid: str) -> dict[str, Any]:
+        """A claim's spec; empty when it has none that can be read."""
+        try:
+            content = json.loads(self.path(uid).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def remove(self, uid: str) -> None:
         """Takes a claim's spec away. None is fine."""

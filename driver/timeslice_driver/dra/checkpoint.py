@@ -57,8 +57,10 @@ class Checkpoint:
             log.error("%s cannot be read (%s); kept as %s, prepared claims are found anew", self._path, error, aside)
             return Records(incomplete=True)
 
-    def update(self, change: Callable[[Records], Records]) -> Records:
+    def update(self, change: Callable[[Records], Records], *, durable: bool = True) -> Records:
         """The records after a change, which is on disk when this returns.
+
+        Without `durable` it outlives this process, but not the machine: enough for what a reboot makes void.
 
         Raises:
             CheckpointError: the disk fails, or another process keeps the lock for more than 5 s; nothing has changed.
@@ -69,7 +71,7 @@ class Checkpoint:
                 before = self.read()
                 after = change(before)
                 if after != before:
-                    replace_file(self._path, encode(after))
+                    replace_file(self._path, encode(after), durable=durable)
                 return after
         except OSError as error:
             raise CheckpointError(f"cannot write {self._path}: {error.strerror}") from error
@@ -96,8 +98,10 @@ class Checkpoint:
         return aside.name
 
 
-def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """The file has either its old content or the new one, whatever happens, and the new one when this returns.
+
+    Without `durable` that holds for the end of this process, not for the end of the machine.
 
     Raises:
         OSError: the disk fails; the old content is there.
@@ -108,12 +112,14 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         beside.replace(path)
     except OSError:
         beside.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

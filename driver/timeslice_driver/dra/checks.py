@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dra_kubeletplugin import Claim
 from timeslice_api.kinds import TimesliceGroup
 
 from timeslice_driver.dra import refusals
-from timeslice_driver.dra.allocation import Allocation
 from timeslice_driver.dra.assignment import Assignment
 from timeslice_driver.dra.gpus import Gpu
 from timeslice_driver.dra.records import ClaimRecord
@@ -27,7 +27,7 @@ class Rules:
 
 
 def check_admission(
-    claim: Allocation, assignment: Assignment, groups: Mapping[str, TimesliceGroup], labels: Mapping[str, str]
+    claim: Claim, assignment: Assignment, groups: Mapping[str, TimesliceGroup], labels: Mapping[str, str]
 ) -> None:
     """The group is there for this claim.
 
@@ -44,14 +44,18 @@ def check_admission(
     if group is None or not group.spec.selects(labels):
         here = sorted(name for name, each in groups.items() if each.spec.selects(labels))
         raise refusals.no_group(assignment.group, here)
-    if group.deleted and not _earlier(claim.allocated_at, group.metadata.deletion_timestamp or ""):
+    if group.deleted and not _earlier(_allocated_at(claim), group.metadata.deletion_timestamp or ""):
         raise refusals.draining(group.name)
-    if not group.spec.admits_namespace(claim.namespace):
-        message = f"group {group.name} is not for namespace {claim.namespace}"
+    if not group.spec.admits_namespace(claim.ref.namespace):
+        message = f"group {group.name} is not for namespace {claim.ref.namespace}"
         raise refusals.not_admitted(message, f"it admits {', '.join(group.spec.namespaces or ())}")
     if not group.spec.admits_job(assignment.job):
         message = f"group {group.name} is not for job {assignment.job}"
         raise refusals.not_admitted(message, f"it admits {', '.join(group.spec.jobs or ())}")
+
+
+def _allocated_at(claim: Claim) -> str:
+    return str(claim.raw["status"]["allocation"].get("allocationTimestamp", ""))
 
 
 def _earlier(allocated: str, deleted: str) -> bool:

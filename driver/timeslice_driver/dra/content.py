@@ -30,8 +30,8 @@ class Content:
         left_out: jobs, by group, for which a device has no room for a capacity: their claims stay pending there.
     """
 
-    devices: tuple[Mapping[str, Any], ...] = ()
-    counter_sets: tuple[Mapping[str, Any], ...] = ()
+    devices: tuple[dict[str, Any], ...] = ()
+    counter_sets: tuple[dict[str, Any], ...] = ()
     left_out: Mapping[str, tuple[str, ...]] | None = None
 
 

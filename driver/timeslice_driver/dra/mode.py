@@ -41,7 +41,7 @@ def choose(
     Args:
         wanted: of the configuration; `auto` takes lanes where they work.
         version: of the API server.
-        dropped: fields that the API server did not keep, when lanes were published.
+        dropped: paths of fields that the API server did not keep, when lanes were published.
         in_use: the mode of the claims that are prepared here, which nothing changes; None: there are none.
     """
     free = _free_choice(wanted, version, frozenset(dropped))
@@ -57,7 +57,7 @@ def _free_choice(wanted: str, version: tuple[int, int, int], dropped: frozenset[
         return Choice(LANES)
     if version < _LEAST_VERSION:
         return Choice(SLOTS, f"lanes need Kubernetes 1.36.3 or newer; this is {'.'.join(map(str, version))}")
-    if missing := sorted(NEEDED_FIELDS & dropped):
+    if missing := sorted(NEEDED_FIELDS.intersection(step for path in dropped for step in path.split("."))):
         features = "DRAConsumableCapacity and DRAPartitionableDevices"
         return Choice(SLOTS, f"the API server dropped {', '.join(missing)}: turn on the feature gates {features}")
     return Choice(LANES)

@@ -31,6 +31,7 @@ class HeldDevice:
         share_id: tells shares of one device apart; empty where devices are exclusive.
         uuid: of the GPU behind it.
         host_memory: what the claim may take in host memory for its snapshot of that GPU (bytes).
+        vendor_id: NVIDIA's CDI id of that GPU, as the kubelet was told; empty: our spec has the device files.
     """
 
     request: str
@@ -39,6 +40,7 @@ class HeldDevice:
     uuid: str
     share_id: str = ""
     host_memory: int = 0
+    vendor_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class ClaimRecord:
         return PreparedClaim(
             self.uid, self.namespace, self.name, self.job, self.group, self.uuids, dict(self.pods), self.host_memory
         )
+
+    def with_vendor_ids(self, ids: Mapping[str, str]) -> ClaimRecord:
+        """With NVIDIA's CDI ids by UUID, as they are now."""
+        devices = tuple(replace(device, vendor_id=ids.get(device.uuid, "")) for device in self.devices)
+        return replace(self, devices=devices)
 
     def same_allocation(self, devices: tuple[HeldDevice, ...]) -> bool:
         """Whether these are the shares that it was prepared with."""

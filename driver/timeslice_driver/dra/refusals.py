@@ -67,7 +67,7 @@ def same_job_twice(gpu: Gpu, job: str, *, claims: Iterable[object]) -> RefusedEr
 def same_gpu_twice(gpu: Gpu, devices: Sequence[str]) -> RefusedError:
     """Two devices of one claim are one GPU."""
     message = f"{' and '.join(devices)} of the claim are one GPU, {_label(gpu)}"
-    mend = "add the constraint distinctAttribute: gpu.timeslice.dev/uuid, in slots mode matchAttribute: gpu.timeslice.dev/slot"
+    mend = "add the constraint distinctAttribute: gpu.timeslice.dev/uuid (in slots mode matchAttribute: .../slot)"
     return RefusedError(Reason.SAME_JOB_TWICE, message, mend)
 
 
@@ -99,9 +99,9 @@ def unknown_device(device: str, known: Iterable[str]) -> RefusedError:
     return RefusedError(Reason.UNKNOWN_DEVICE, message, _ELSEWHERE)
 
 
-def unhealthy(gpu: Gpu, fault: str) -> RefusedError:
+def unhealthy(gpu: Gpu, fault: str, mend: str = _ELSEWHERE) -> RefusedError:
     """The GPU cannot be used."""
-    return RefusedError(Reason.DEVICE_UNHEALTHY, f"{_label(gpu)} cannot be used: {fault}", _ELSEWHERE)
+    return RefusedError(Reason.DEVICE_UNHEALTHY, f"{_label(gpu)} cannot be used: {fault}", mend)
 
 
 def draining(group: str) -> RefusedError:

@@ -1,0 +1,118 @@
+"""Timeslice as `dra_kubeletplugin` calls it: claim by claim, with the time taken, and people told of refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+
+from dra_kubeletplugin import Claim, ClaimRef, PreparedDevice, PrepareError
+from dra_kubeletplugin.apiserver import PODS, ApiServer, ApiServerError, ForbiddenError, NotFoundError, Object
+
+from timeslice_driver.dra.metrics import PluginMetrics
+from timeslice_driver.dra.preparation import Preparation
+from timeslice_driver.dra.refusals import RefusedError
+from timeslice_driver.dra.reports import Reports
+
+log = logging.getLogger(__name__)
+
+
+class TimesliceDriver:
+    """A `dra_kubeletplugin.Driver`.
+
+    Args:
+        api: the API server.
+        preparation: does the work.
+        reports: tells people.
+        metrics: counts.
+        ready: why no claim can be prepared yet; empty when it can.
+        on_failure: told of what goes wrong in the background.
+        changed: called when the prepared claims are others than before; it must not block.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        preparation: Preparation,
+        reports: Reports,
+        metrics: PluginMetrics,
+        *,
+        ready: Callable[[], str],
+        on_failure: Callable[[Exception], Awaitable[None]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._preparation = preparation
+        self._reports = reports
+        self._metrics = metrics
+        self._ready = ready
+        self._on_failure = on_failure
+        self._changed = changed
+
+    async def prepare(self, claims: Sequence[Claim]) -> Mapping[str, Sequence[PreparedDevice] | PrepareError]:
+        """See `Driver.prepare`. The claims of one pod; each stands for itself."""
+        if reason := self._ready():
+            raise PrepareError(reason)
+        return {claim.ref.uid: await self._prepare(claim) for claim in claims}
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareError | None]:
+        """See `Driver.unprepare`. Needs neither the API server nor the NVIDIA driver."""
+        return {claim.uid: await self._unprepare(claim) for claim in claims}
+
+    async def failed(self, error: Exception) -> None:
+        """See `Driver.failed`."""
+        await self._on_failure(error)
+
+    async def _prepare(self, claim: Claim) -> Sequence[PreparedDevice] | PrepareError:
+        if not claim.results:
+            return ()
+        began = monotonic()
+        try:
+            prepared = await self._preparation.prepare(claim, await self._pods(claim))
+        except RefusedError as error:
+            log.warning("claim %s is refused: %s: %s", claim.ref, error.reason.value, error)
+            self._metrics.refusals.labels(error.reason.value).inc()
+            self._reports.refused(claim, error)
+            return PrepareError(f"{error.reason.value}: {error}")
+        except ApiServerError as error:
+            return PrepareError(f"cannot read the claim's pods: {error}")
+        self._metrics.prepare_seconds.observe(monotonic() - began)
+        log.info("claim %s is prepared: %s", claim.ref, ", ".join(device.device for device in prepared))
+        self._reports.prepared(claim)
+        self._changed()
+        return prepared
+
+    async def _unprepare(self, claim: ClaimRef) -> PrepareError | None:
+        began = monotonic()
+        try:
+            known = await self._preparation.unprepare(claim.uid)
+        except RefusedError as error:
+            log.error("claim %s cannot be unprepared: %s", claim, error)
+            return PrepareError(f"{error.reason.value}: {error}")
+        self._metrics.unprepare_seconds.observe(monotonic() - began)
+        log.info("claim %s is unprepared%s", claim, "" if known else "; it was not known")
+        self._reports.forget(claim.uid)
+        self._changed()
+        return None
+
+    async def _pods(self, claim: Claim) -> list[Object]:
+        """The pods that it is reserved for, as far as they are there and may be read.
+
+        Raises:
+            ApiServerError: the API server does not answer.
+        """
+        found = await asyncio.gather(*(self._pod(claim.ref.namespace, pod.name) for pod in claim.pods))
+        uids = {pod.uid for pod in claim.pods}
+        return [pod for pod in found if pod and pod["metadata"]["uid"] in uids]
+
+    async def _pod(self, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._api.get(PODS, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        except ForbiddenError as error:
+            log.warning(
+                "pod %s/%s cannot be looked at, neither its label nor its memory limit: %s", namespace, name, error
+            )
+            return None

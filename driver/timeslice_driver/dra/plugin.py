@@ -1,0 +1,313 @@
+"""The kubelet plugin, everything put together, started and stopped in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from time import time
+from types import TracebackType
+from typing import Any, Final
+
+from dra_kubeletplugin import (
+    DeviceHealth,
+    DroppedFieldsError,
+    Health,
+    Plugin,
+    PublishError,
+    RegistrationError,
+)
+from dra_kubeletplugin.apiserver import ApiServer, ApiServerError, Backoff
+from prometheus_client import CollectorRegistry
+from timeslice_api.kinds import names as kinds
+
+from timeslice_driver.claim_parts import ClaimParts
+from timeslice_driver.dra import upkeep
+from timeslice_driver.dra.alive import living_pods
+from timeslice_driver.dra.candidate import NodeView
+from timeslice_driver.dra.cdi import CdiFolder, Wiring
+from timeslice_driver.dra.checkpoint import Checkpoint, CheckpointError
+from timeslice_driver.dra.cluster import Cluster
+from timeslice_driver.dra.config import PluginConfig
+from timeslice_driver.dra.device_names import parse
+from timeslice_driver.dra.driver import TimesliceDriver
+from timeslice_driver.dra.gpus import Gpu, numbered
+from timeslice_driver.dra.look import Look
+from timeslice_driver.dra.metrics import PluginMetrics
+from timeslice_driver.dra.preparation import Files, Preparation
+from timeslice_driver.dra.publication import Publication
+from timeslice_driver.dra.records import Records
+from timeslice_driver.dra.refusals import RefusedError
+from timeslice_driver.dra.reports import Reports
+from timeslice_driver.dra.vendor_cdi import VendorCdi
+from timeslice_driver.inventory import InventoryError
+from timeslice_driver.processes import ProcFs
+
+log = logging.getLogger(__name__)
+
+_NO_LIMIT_BELOW: Final = 0.5  # the reserve never takes more than half of a small node's memory
+
+
+class DraPlugin:
+    """The node as the kubelet and the scheduler see it. An async context manager: claims are served while inside.
+
+    It starts without the NVIDIA driver and without an API server. Claims that were prepared are in `parts` again when
+    it has started, before anybody else has to know of them.
+
+    Args:
+        config: see there.
+        api: the API server.
+        parts: the node's other half.
+        registry: where metrics are shown.
+        steps: see `Preparation`.
+    """
+
+    def __init__(
+        self,
+        config: PluginConfig,
+        api: ApiServer,
+        parts: ClaimParts,
+        *,
+        registry: CollectorRegistry | None = None,
+        steps: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.metrics = PluginMetrics(registry)
+        self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._api = api
+        self._stack = AsyncExitStack()
+        self._records = Records()
+        self._found: tuple[Gpu, ...] | None = None
+        self._look = Look(config.libnvml, config.sys_root)
+        self._procfs = ProcFs(config.proc_root)
+        self._checkpoint = Checkpoint(config.state_dir)
+        self._cdi = CdiFolder(config.cdi_dir)
+        self._cluster = Cluster(api, config.node_name, self._changed)
+        vendor = VendorCdi([config.cdi_static_dir, config.cdi_dir])
+        files = Files(self._checkpoint, self._cdi, vendor, config.dev_root)
+        wiring = Wiring(config.orchestrator, config.sockets)
+        self._preparation = Preparation(files, parts, wiring, view=self.view, steps=steps)
+        self._reports = Reports(api, node=config.node_name, instance=config.pod_uid)
+        self._publication = Publication(
+            self._checkpoint, self.view, self.metrics, pool=config.node_name, wanted=config.mode
+        )
+        self._driver = TimesliceDriver(
+            api,
+            self._preparation,
+            self._reports,
+            self.metrics,
+            ready=self._unready,
+            on_failure=self._failed,
+            changed=self._changed,
+        )
+        self._plugin = Plugin(kinds.DRIVER, self._driver, config.node_name, api, **self._places())
+
+    async def __aenter__(self) -> DraPlugin:
+        """Raises CheckpointError when the state directory cannot be used."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def registered(self) -> bool:
+        """Whether the kubelet has taken the plugin."""
+        return self._plugin.registered
+
+    @property
+    def publication(self) -> Publication:
+        """What is published."""
+        return self._publication
+
+    @property
+    def reports(self) -> Reports:
+        """What people are told."""
+        return self._reports
+
+    def view(self) -> NodeView:
+        """The node, now."""
+        return NodeView(self._records.gpus, self._cluster.groups, self._cluster.labels, self._host_memory())
+
+    async def check(self) -> None:
+        """The plugin answers on its own sockets. Raises NotWorkingError."""
+        await self._plugin.check()
+
+    async def clean(self) -> int:
+        """Lets go of claims that went away without a word; returns how many.
+
+        Raises:
+            ApiServerError: it cannot be told which.
+        """
+        records = await asyncio.to_thread(self._checkpoint.read)
+        gone = await upkeep.gone_claims(self._api, records.held, lambda uids: living_pods(self._procfs, uids))
+        for claim in gone:
+            log.warning("%s was deleted while nobody was told: it is unprepared", claim)
+            async with self._plugin.exclusively():
+                await self._preparation.unprepare(claim.uid)
+        if gone:
+            self._changed()
+        return len(gone)
+
+    async def _start(self) -> None:
+        boot = await asyncio.to_thread(upkeep.boot_id, self.config.boot_id_file)
+        self._records = await asyncio.to_thread(upkeep.begin_boot, self._checkpoint, boot)
+        self._stack.push_async_callback(self._look.close)
+        await self._look_at_gpus()
+        await self._preparation.restore(self._records)
+        for uid in await asyncio.to_thread(upkeep.remove_orphans, self._cdi, self._checkpoint):
+            log.info("the CDI spec of claim %s was left over, and is removed", uid)
+        self._keep(self._cluster.run())
+        self._keep(self._reports.run())
+        await self._stack.enter_async_context(self._plugin)
+        self._keep(self._serve())
+        self._keep(self._watch_gpus())
+        self._keep(self._clean_up())
+
+    async def _serve(self) -> None:
+        """Publishes once it is known what; before, what is published by an earlier start stays."""
+        if self._records.incomplete:
+            await self._persistently(self._find_anew, "find prepared claims anew")
+        await self._cluster.heard()
+        version = await self._persistently(self._api.server_version, "ask for the API server's version")
+        await self._publication.run(self._plugin, version)
+
+    async def _find_anew(self) -> None:
+        """After the records were lost: the numbers of the GPUs from the slices, the claims from the API server.
+
+        On a new node there is nothing of either.
+        """
+        numbers = await upkeep.numbers_as_published(self._api, self.config.node_name)
+        known = [Gpu(number, uuid) for uuid, number in numbers.items()]
+        if self._found is not None:
+            gpus = numbered(self._found, known, needed=numbers.keys())
+        else:
+            gpus = self._records.gpus or tuple(replace(gpu, fault="the NVIDIA driver does not answer") for gpu in known)
+        view = replace(self.view(), gpus=gpus)
+        claims = await upkeep.claims_as_allocated(self._api, self.config.node_name, view, self._cdi)
+
+        def change(records: Records) -> Records:
+            claimed = {claim.uid: claim for claim in claims} | dict(records.claims)
+            return replace(records, gpus=gpus, claims=claimed, incomplete=False)
+
+        self._records = await asyncio.to_thread(self._checkpoint.update, change)
+        await self._preparation.restore(self._records)
+        await asyncio.to_thread(upkeep.remove_orphans, self._cdi, self._checkpoint)
+
+    async def _look_at_gpus(self) -> None:
+        fault = ""
+        try:
+            self._found = await self._look.found()
+        except InventoryError as error:
+            self._found, fault = None, f"{error}; {error.hint}" if error.hint else str(error)
+            log.error("the NVIDIA driver does not answer: %s", fault)
+        found = self._found
+        before = self._records
+        self._records = await asyncio.to_thread(upkeep.remember_gpus, self._checkpoint, found, fault)
+        if self._records.gpus != before.gpus:
+            self._tell_gpus(before.gpus)
+            self._changed()
+
+    def _tell_gpus(self, before: Sequence[Gpu]) -> None:
+        faults = {gpu.uuid: gpu.fault for gpu in before}
+        for gpu in self._records.gpus:
+            if gpu.fault != faults.get(gpu.uuid, ""):
+                log.warning("gpu-%d (%s): %s", gpu.number, gpu.uuid, gpu.fault or "it is well again")
+        self.metrics.unhealthy_gpus.set(sum(bool(gpu.fault) for gpu in self._records.gpus))
+
+    async def _watch_gpus(self) -> None:
+        while True:
+            self._report_health()
+            await asyncio.sleep(self.config.look_interval_s)
+            try:
+                await self._look_at_gpus()
+            except CheckpointError as error:
+                log.error("%s", error)
+            self.metrics.slices_published.set(self._plugin.slices)
+
+    def _report_health(self) -> None:
+        """For the pods' status. A GPU that has not been looked at for a while counts as unknown by itself."""
+        last, gpus = self._publication.last, {gpu.number: gpu for gpu in self._records.gpus}
+        devices = last.content.devices if last else ()
+        named = [(device["name"], name) for device in devices if (name := parse(device["name"]))]
+        self._plugin.report_health(
+            [_health(self.config.node_name, each, gpus[name.number]) for each, name in named if name.number in gpus]
+        )
+
+    async def _clean_up(self) -> None:
+        while True:
+            try:
+                await self.clean()
+            except (ApiServerError, RefusedError, CheckpointError) as error:
+                log.warning("claims that went away are looked for later: %s", error)
+            await asyncio.sleep(self.config.clean_interval_s)
+
+    async def _failed(self, error: Exception) -> None:
+        if isinstance(error, DroppedFieldsError):
+            self._publication.dropped(error)
+        elif isinstance(error, (PublishError, RegistrationError)):
+            log.error("%s", error)
+        elif not self.fatal.done():
+            self.fatal.set_result(error)
+
+    async def _persistently(self, call: Callable[[], Coroutine[Any, Any, Any]], what: str) -> Any:
+        backoff = Backoff(shortest_s=0.25, longest_s=30.0)
+        while True:
+            try:
+                return await call()
+            except (ApiServerError, CheckpointError) as error:
+                log.warning("cannot %s, trying on: %s", what, error)
+                await asyncio.sleep(backoff.next_s())
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs it until the plugin stops; a defect in it is fatal."""
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(self._ended)
+        self._stack.push_async_callback(_cancelled, task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and not self.fatal.done():
+            self.fatal.set_result(error)
+
+    def _unready(self) -> str:
+        return "the plugin's records were lost and are being made anew" if self._records.incomplete else ""
+
+    def _changed(self) -> None:
+        self._publication.change()
+        self.metrics.host_memory_bytes.set(self._host_memory())
+
+    def _host_memory(self) -> int:
+        """What snapshots may take on the node in all (bytes)."""
+        if self.config.host_memory is not None:
+            return self.config.host_memory
+        allocatable = self._cluster.allocatable_memory or self._procfs.total_memory()
+        return max(allocatable - self.config.host_memory_reserve, int(allocatable * _NO_LIMIT_BELOW))
+
+    def _places(self) -> dict[str, Any]:
+        config = self.config
+        places = {"registry_dir": config.registry_dir, "data_dir": config.data_dir}
+        return {
+            **{name: path for name, path in places.items() if path is not None},
+            "cdi_dir": config.cdi_dir,
+            "pod_uid": config.pod_uid,
+            "health": True,
+        }
+
+
+def _health(pool: str, device: str, gpu: Gpu) -> DeviceHealth:
+    health = Health.UNHEALTHY if gpu.fault else Health.HEALTHY
+    return DeviceHealth(pool, device, health, gpu.fault, checked_at=time())
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
