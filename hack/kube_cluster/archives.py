@@ -48,6 +48,7 @@ class Image:
     entrypoint: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
+    user: str = ""
 
 
 def write_archive(image: Image, path: Path, *, known: Collection[str] = ()) -> None:
@@ -80,6 +81,7 @@ def _configuration(image: Image) -> dict[str, Any]:
         "Cmd": list(image.command) or None,
         "Env": [f"{name}={value}" for name, value in {"PATH": _PATH, **image.environment}.items()],
         "WorkingDir": "/",
+        "User": image.user,
     }
     return {
         "architecture": _ARCHITECTURES[platform.machine()],

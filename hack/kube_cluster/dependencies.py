@@ -13,9 +13,12 @@ from kube_cluster.errors import ClusterError
 from kube_cluster.interpreter import PACKAGES, add_files, base_layer, libraries
 
 
-def dependency_layer(*wanted: str) -> Layer:
-    """What these packages (``name`` or ``name[extra]``) need; made when it is not in the cache."""
-    packages = closure(wanted)
+def dependency_layer(*wanted: str, alone: Iterable[str] = ()) -> Layer:
+    """These packages (``name`` or ``name[extra]``) with all they need, and those that are to be ``alone`` without.
+
+    Made when it is not in the cache.
+    """
+    packages = {**closure(wanted), **{name: _installed(name) for name in alone}}
     versions = sorted(f"{name}=={package.version}" for name, package in packages.items())
     key = hashlib.sha256("\n".join([base_layer().digest, *versions]).encode() + Path(__file__).read_bytes())
     entry = cache_folder() / f"image-packages-{key.hexdigest()[:16]}"

@@ -12,7 +12,7 @@ from gpu_emulator.device import make_uuid
 from gpu_emulator.emulator import HOME as EMULATOR_HOME
 from gpu_emulator.emulator import build_libraries
 
-from kube_cluster.layout import NODE_GPUS, NodeFolder
+from kube_cluster.layout import DRIVER_LIBRARIES, NODE_GPUS, NodeFolder
 
 # Where NVIDIA's own images look for the driver's libraries.
 _CONTAINER_LIBRARIES = "/usr/local/nvidia/lib64"
@@ -39,13 +39,13 @@ class EmulatedGpus:
 
     @property
     def uuids(self) -> list[str]:
-        return [f"GPU-{make_uuid(self.seed, index)}" for index in range(self.count)]
+        return gpu_uuids(self.seed, self.count)
 
     def install(self) -> None:
         """Libraries and commands into the node's folder, and the CDI file into its /etc/cdi."""
         libraries = build_libraries()
         self.node.gpus.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(libraries, self.node.gpus / "lib", dirs_exist_ok=True)
+        shutil.copytree(libraries, self.node.gpus / "driver" / DRIVER_LIBRARIES, dirs_exist_ok=True)
         for name in ("dev", "run"):
             (self.node.gpus / name).mkdir(exist_ok=True)
         (self.node.etc / "cdi").mkdir(parents=True, exist_ok=True)
@@ -69,6 +69,11 @@ class EmulatedGpus:
         return [sys.executable, "-m", "gpu_emulator", *flat]
 
 
+def gpu_uuids(seed: str, count: int) -> list[str]:
+    """As the driver's tools print them."""
+    return [f"GPU-{make_uuid(seed, index)}" for index in range(count)]
+
+
 def cdi_file(uuids: list[str]) -> dict[str, Any]:
     """nvidia.com/gpu with a device for each index and UUID, and ``all``."""
     one = [_device(name, [index]) for index, uuid in enumerate(uuids) for name in (str(index), uuid)]
@@ -84,7 +89,7 @@ def cdi_file(uuids: list[str]) -> dict[str, Any]:
                 f"GPU_EMULATOR_DEV_ROOT={_CONTAINER_DEVICES}",
             ],
             "mounts": [
-                _mount(NODE_GPUS / "lib", _CONTAINER_LIBRARIES, "ro"),
+                _mount(NODE_GPUS / "driver" / DRIVER_LIBRARIES, _CONTAINER_LIBRARIES, "ro"),
                 _mount(NODE_GPUS / "run", f"{NODE_GPUS}/run", "ro"),
                 _mount(NODE_GPUS / "dev/nvidiactl", f"{_CONTAINER_DEVICES}/nvidiactl", "rw"),
             ],

@@ -1,6 +1,7 @@
 """Builds the images of the product and of the RL job. After a change of our code only the thin last layer is new."""
 
 import compileall
+import platform
 import shutil
 import tarfile
 import tempfile
@@ -11,7 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from kube_cluster.archives import Image, Layer, add_bytes, add_tree, write_archive
+from kube_cluster.archives import Image, Layer, add_bytes, add_link, add_tree, write_archive
 from kube_cluster.dependencies import dependency_layer
 from kube_cluster.interpreter import PACKAGES, base_layer
 from kube_cluster.node import WorkerNode
@@ -20,6 +21,14 @@ PRODUCT_IMAGE = "docker.io/library/timeslice:dev"
 JOB_IMAGE = "docker.io/library/timeslice-job:dev"
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _JOB = "/opt/timeslice/job"
+_USER = "65532:65532"
+# As in deployments/images: links to the two libraries of the host's driver, in each place where it may have them.
+_DRIVER_PLACES = (
+    "usr/lib64",
+    f"usr/lib/{platform.machine()}-linux-gnu",
+    "lib64",
+    f"lib/{platform.machine()}-linux-gnu",
+)
 
 
 @contextmanager
@@ -33,13 +42,16 @@ def images() -> Iterator[list[Image]]:
                 PRODUCT_IMAGE,
                 [base_layer(), dependency_layer("timeslice[node,orchestrator]"), product],
                 ["timeslice"],
+                environment={"LD_LIBRARY_PATH": ":".join(map(_driver_folder, _DRIVER_PLACES)), "PYTHONUNBUFFERED": "1"},
                 command=["--help"],
+                user=_USER,
             ),
             Image(
                 JOB_IMAGE,
-                [base_layer(), dependency_layer("timeslice", "numpy", "reasoning-gym"), product, job],
+                [base_layer(), dependency_layer("timeslice", "numpy", alone=["reasoning-gym"]), product, job],
                 ["python3", "-m", "grpo"],
                 environment={"PYTHONPATH": _JOB, "PYTHONUNBUFFERED": "1"},
+                user=_USER,
             ),
         ]
 
@@ -68,6 +80,10 @@ def load_images(nodes: Iterable[WorkerNode]) -> None:
                 known |= {layer.digest for layer in image.layers}
 
 
+def _driver_folder(place: str) -> str:
+    return f"/opt/driver/{place}"
+
+
 def _new(scratch: str, name: str) -> Path:
     folder = Path(scratch) / name
     folder.mkdir()
@@ -83,6 +99,9 @@ def _add_product(archive: tarfile.TarFile) -> None:
     for file in installed.files or ():
         if file.parts[0].endswith(".dist-info") and file.name in ("METADATA", "entry_points.txt", "WHEEL"):
             add_bytes(archive, f"{PACKAGES}/{file}".lstrip("/"), file.read_binary())
+    for place in _DRIVER_PLACES:
+        for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            add_link(archive, f"{_driver_folder(place)}/{library}".lstrip("/"), f"/driver-root/{place}/{library}")
     for name, target in project["project"]["scripts"].items():
         module, _, function = target.partition(":")
         script = f"#!/usr/local/bin/python3\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"

@@ -1,6 +1,7 @@
 """Names, folders and addresses of a cluster and its nodes."""
 
 import os
+import platform
 import re
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
@@ -93,7 +94,10 @@ class NodeFolder:
 
     @property
     def gpus(self) -> Path:
-        """Socket, libraries and device files of the emulated GPUs; inside the node ``NODE_GPUS``."""
+        """Of the emulated GPUs: ``run/socket``, the root of a driver in ``driver``, device files in ``dev``.
+
+        Inside the node it is ``NODE_GPUS``.
+        """
         return self.var_lib / "gpu-emulator"
 
     @property
@@ -111,6 +115,7 @@ class NodeFolder:
 
 
 NODE_GPUS = Path("/var/lib/gpu-emulator")
+DRIVER_LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"  # where Debian's driver packages have them
 
 
 @dataclass(frozen=True)

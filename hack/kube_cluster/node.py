@@ -105,6 +105,7 @@ class WorkerNode:
             f"--kubeconfig={self._around.kubeconfig}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
+            "--node-labels=nvidia.com/gpu.present=true",  # as NVIDIA's feature discovery would
             "--v=2",
         ]
         self._start("kubelet", self.inside(command))
