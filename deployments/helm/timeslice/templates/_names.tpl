@@ -1,0 +1,50 @@
+{{- define "timeslice.name" -}}
+{{- default "timeslice" .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "timeslice.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+
+{{/* Of everything; `component` beside for what selects pods. */}}
+{{- define "timeslice.labels" -}}
+app.kubernetes.io/name: timeslice
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "timeslice.selector" -}}
+app.kubernetes.io/name: timeslice
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* The user name of the node component's ServiceAccount, as admission policies see it. */}}
+{{- define "timeslice.nodeAccount" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-node
+{{- end -}}
+
+{{- define "timeslice.orchestratorAddress" -}}
+{{ include "timeslice.name" . }}-orchestrator.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.orchestrator.port }}
+{{- end -}}
+
+{{- define "timeslice.fillInClaims" -}}
+{{- $has := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- if or (eq (toString .Values.policies.fillInClaims) "true") (and (eq (toString .Values.policies.fillInClaims) "auto") $has) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Environment that tells a process where it is. */}}
+{{- define "timeslice.whereabouts" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: TIMESLICE_LOG_LEVEL
+  value: {{ .Values.logLevel }}
+{{- end -}}
