@@ -9,7 +9,7 @@ aiohttp and prometheus-client are not part of the client: they are imported when
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from timeslice_api.errors import ConfigError
@@ -25,7 +25,8 @@ class TelemetryServer:
     Args:
         address: `host:port`, `[host]:port` for IPv6, or `:port` for every address; port 0 takes a free one.
         registry: whose metrics it serves. Its collectors run in the event loop, so they must not block.
-        ready, healthy: say why the daemon is not; an empty answer means that it is.
+        ready, healthy: say why the daemon is not; an empty answer means that it is. `healthy` may take its time, less
+            than a probe waits.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class TelemetryServer:
         registry: CollectorRegistry,
         *,
         ready: Callable[[], str] = lambda: "",
-        healthy: Callable[[], str] = lambda: "",
+        healthy: Callable[[], str | Awaitable[str]] = lambda: "",
     ) -> None:
         self._address = address
         self._registry = registry
@@ -79,7 +80,8 @@ class TelemetryServer:
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
     async def _health(self, _: web.Request) -> web.Response:
-        return _answer(self._healthy())
+        fault = self._healthy()
+        return _answer(fault if isinstance(fault, str) else await fault)
 
     async def _readiness(self, _: web.Request) -> web.Response:
         return _answer(self._ready())

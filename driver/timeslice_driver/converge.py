@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from timeslice_driver.backends.base import Backend, Outcome, Target, TargetState
@@ -20,6 +20,7 @@ from timeslice_driver.faults import Fault
 from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, JournalWriteError
+from timeslice_driver.meter import Meter
 from timeslice_driver.parts import GOALS, REVERSE, Member, Part, PartState, Step, Timings
 from timeslice_driver.preflight import Preflight
 from timeslice_driver.processes import ProcessId
@@ -44,6 +45,7 @@ class Workshop:
     preflight: Preflight
     journal: Journal
     groups: GroupsInForce
+    meter: Meter = field(default_factory=Meter)
 
 
 class AbandonedError(Exception):
@@ -209,6 +211,8 @@ class Convergence:
         parts = {part.member: part for part in self._parts(plan)}
         targets = [parts[member].held[process].target for member, processes in plan.items() for process in processes]
         outcome = await self._call(step, targets)
+        arrived = {process for process, state in outcome.states.items() if state is GOALS[step]}
+        self._shop.meter.step(step, outcome.seconds, sum(each.size for each in targets if each.process in arrived))
         for part in self._parts(plan):
             states = {process: outcome.states[process] for process in plan[part.member] if process in outcome.states}
             timings = part.timings.plus(step, outcome.seconds)
@@ -260,7 +264,10 @@ class Convergence:
             if part.state is PartState.FAILED:
                 fault = _failed(part, fault)
             elif fault is None and not _reached(part, self._targets[part.member]):
-                fault = _abandoned(*cause)
+                self._table.put(replace(part, fault=_abandoned(*cause)))
+                continue
+            if fault:
+                self._shop.meter.fault(fault.reason)
             self._table.put(replace(part, fault=fault))
 
 

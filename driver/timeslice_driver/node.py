@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import grpc.aio
@@ -30,7 +31,8 @@ from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, Record
 from timeslice_driver.link import Link
-from timeslice_driver.parts import Member, PartState
+from timeslice_driver.meter import Meter
+from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.pods import Pods
 from timeslice_driver.preflight import Preflight
 from timeslice_driver.processes import ProcFs
@@ -58,14 +60,24 @@ class Node:
     Args:
         claims: on Kubernetes, the prepared claims; they make the parts and the groups, and the configuration none.
         sockets: of the claims.
+        meter: told what the node does.
+        when_placed: awaited when no other node has the devices any more, before anything is read or touched.
     """
 
     def __init__(
-        self, config: NodeConfig, *, claims: ClaimParts | None = None, sockets: ClaimSockets | None = None
+        self,
+        config: NodeConfig,
+        *,
+        claims: ClaimParts | None = None,
+        sockets: ClaimSockets | None = None,
+        meter: Meter | None = None,
+        when_placed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config
+        self._when_placed = when_placed
         self.claims = claims
         self._sockets = sockets
+        self._meter = meter or Meter()
         self._claim_parts = claims or ClaimParts()
         self.notice = ""  # what went wrong at the start and was mended, for people
         self._stack = AsyncExitStack()
@@ -105,6 +117,16 @@ class Node:
         await self._link.connected.wait()
 
     @property
+    def connected(self) -> bool:
+        """The orchestrator has welcomed it, and the stream holds."""
+        return self._link is not None and self._link.connected.is_set()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """On it now, by job and group."""
+        return self._table.parts()
+
+    @property
     def devices(self) -> tuple[Device, ...]:
         """The node's devices, and those that its parts and claims still name although they are gone."""
         present = tuple(self._survey.devices) if self._survey else ()
@@ -120,6 +142,8 @@ class Node:
 
     async def _start(self) -> None:
         await self._reserve()
+        if self._when_placed:
+            await self._when_placed()
         devices = await self._open_inventory()
         self._groups = self._in_force(self._declared([device.device_id for device in devices]))
         backend = await self._open_backend()
@@ -215,6 +239,7 @@ class Node:
             preflight=checks,
             journal=journal,
             groups=self._groups,
+            meter=self._meter,
         )
 
     def _record(self) -> Record:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 from timeslice_api.errors import Unavailable
 
@@ -24,12 +24,24 @@ class Service(Protocol):
         ...
 
 
-def serve(services: Callable[[], Iterable[Service]], ready: Callable[[], None]) -> int:
-    """Starts the services in order, says so, and stops them in reverse at SIGTERM or Ctrl-C. A second signal kills."""
-    return asyncio.run(_serve(services, ready))
+def serve(
+    services: Callable[[], Iterable[Service]],
+    ready: Callable[[], None],
+    *,
+    failed: Callable[[], Coroutine[Any, Any, None]] | None = None,
+) -> int:
+    """Starts the services in order, says so, and stops them in reverse at SIGTERM or Ctrl-C. A second signal kills.
+
+    `failed` runs from then on; when it returns or raises, the services are stopped too, and what it raised is raised.
+    """
+    return asyncio.run(_serve(services, ready, failed))
 
 
-async def _serve(services: Callable[[], Iterable[Service]], ready: Callable[[], None]) -> int:
+async def _serve(
+    services: Callable[[], Iterable[Service]],
+    ready: Callable[[], None],
+    failed: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> int:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,8 +52,20 @@ async def _serve(services: Callable[[], Iterable[Service]], ready: Callable[[], 
             if not await _started(service, ended):
                 return 0
         ready()
-        await ended.wait()
+        await _end(ended, failed)
     return 0
+
+
+async def _end(ended: asyncio.Event, failed: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    tasks = [asyncio.create_task(ended.wait()), *([asyncio.create_task(failed())] if failed else [])]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _started(service: Service, ended: asyncio.Event) -> bool:
