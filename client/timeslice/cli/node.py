@@ -1,4 +1,7 @@
-"""`timeslice node`: only the node, which parks and restores the jobs of one machine."""
+"""`timeslice node`: only the node, which parks and restores the jobs of one machine.
+
+With --kubernetes it is the kubelet plugin too; its options are in node_on_kubernetes.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timeslice.cli import groups, serving
+from timeslice_api.errors import ConfigError
+
+from timeslice.cli import groups, node_on_kubernetes, serving
 from timeslice.cli.options import (
     NODE_SOCKET,
     Subparsers,
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   timeslice node --orchestrator 10.0.0.1:7070 --group trainer-group
   timeslice node --group trainer-group=GPU-1,GPU-2 --group sampler-group=GPU-3
+  timeslice node --kubernetes --orchestrator timeslice-orchestrator.timeslice.svc:7070 --telemetry-listen :9400
 """
 BACKENDS = ("auto", "cuda", "cuda-checkpoint")
 
@@ -38,6 +44,7 @@ def add(commands: Subparsers) -> None:
     add_option(parser, "--socket", env="TIMESLICE_NODE_LISTEN", text=text, metavar="PATH", type=Path)
     groups.add_group(parser)
     add_machine(parser)
+    node_on_kubernetes.add(parser)
     add_state_dir(parser)
     add_logging(parser)
     parser.set_defaults(run=run)
@@ -54,6 +61,8 @@ def add_machine(parser: argparse.ArgumentParser) -> None:
         ("--cgroup-root", "TIMESLICE_CGROUP_ROOT", "/sys/fs/cgroup"),
     ):
         add_option(roots, flag, env=env, text=f"default {default}", default=default, metavar="DIR", type=Path)
+    text = "names this boot of the machine; default: the kernel's"
+    add_option(roots, "--boot-id-file", env="TIMESLICE_BOOT_ID_FILE", text=text, metavar="FILE", type=Path)
     add_option(
         roots, "--libcuda", env="TIMESLICE_LIBCUDA", text="default libcuda.so.1", default="libcuda.so.1", metavar="FILE"
     )
@@ -84,6 +93,7 @@ def config_of(
         dev_root=arguments.dev_root,
         proc_root=arguments.proc_root,
         cgroup_root=arguments.cgroup_root,
+        boot_id_file=arguments.boot_id_file,
         libcuda=arguments.libcuda,
         libnvml=arguments.libnvml,
         backend=arguments.backend,
@@ -93,16 +103,20 @@ def config_of(
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs until SIGTERM or Ctrl-C. What is parked stays parked; the next start finds it."""
-    directory = state_dir(arguments)
+    directory = node_on_kubernetes.state_dir(arguments) if arguments.kubernetes else state_dir(arguments)
     socket_path = (arguments.socket or directory / NODE_SOCKET).absolute()
     config = config_of(
         arguments,
         directory=directory / "node",
         socket_path=socket_path,
         orchestrator=arguments.orchestrator or "",
-        declared=groups.declared(arguments),
+        declared={} if arguments.kubernetes else groups.declared(arguments),
     )
     serving.configure_log(arguments)
+    if arguments.kubernetes:
+        return node_on_kubernetes.run(arguments, config, directory)
+    if arguments.telemetry_listen:
+        raise ConfigError("--telemetry-listen is for a node with --kubernetes")
     from timeslice_driver.node import Node
 
     node = Node(config)
