@@ -83,13 +83,17 @@ class Cluster:
         self._pods: _Copies[Pod] = _Copies(pod_of, self._told(on_pods))
         self._slices: _Copies[Slice] = _Copies(slice_of, lambda old, new: self._sliced())
         self._occupancy: Occupancy | None = None
-        self._group_reflector = Reflector(api, GROUPS, on_change=_guarded(self._take_group), keep=kept_of_group)
+        self._group_reflector = Reflector(
+            api, GROUPS, on_change=_guarded(self._take_group), keep=_guarded_keep(kept_of_group)
+        )
         self._classes = Reflector(api, DEVICE_CLASSES, on_change=_guarded(lambda change: on_groups(False)))
         self._reflectors = (
             self._group_reflector,
             self._classes,
-            Reflector(api, CLAIMS, on_change=_guarded(self._claims.take), keep=kept_of_claim),
-            Reflector(api, PODS, fields=_NOT_ENDED, on_change=_guarded(self._pods.take), keep=kept_of_pod),
+            Reflector(api, CLAIMS, on_change=_guarded(self._claims.take), keep=_guarded_keep(kept_of_claim)),
+            Reflector(
+                api, PODS, fields=_NOT_ENDED, on_change=_guarded(self._pods.take), keep=_guarded_keep(kept_of_pod)
+            ),
             Reflector(api, SLICES, fields=f"spec.driver={DRIVER}", on_change=_guarded(self._slices.take)),
         )
 
@@ -176,7 +180,24 @@ def _guarded(take: Callable[[Change], None]) -> Callable[[Change], None]:
         try:
             take(change)
         except Exception:  # noqa: BLE001 - outermost frame of a reflector's callback
-            metadata = (change.new or change.old or {}).get("metadata", {})
-            _log.exception("cannot read %s/%s", metadata.get("namespace", ""), metadata.get("name", ""))
+            _log.exception("cannot read %s", _name(change.new or change.old or {}))
 
     return taken
+
+
+def _guarded_keep(keep: Callable[[Object], Object | None]) -> Callable[[Object], Object | None]:
+    """The same for what cuts an object down; one that cannot be read is left out."""
+
+    def kept(raw: Object) -> Object | None:
+        try:
+            return keep(raw)
+        except Exception:  # noqa: BLE001 - outermost frame of a reflector's callback
+            _log.exception("cannot read %s", _name(raw))
+            return None
+
+    return kept
+
+
+def _name(raw: Object) -> str:
+    metadata = raw.get("metadata", {})
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

@@ -46,13 +46,21 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is said: `reason` is one stable word, `action` what was tried, `text` a sentence."""
+    """What is said.
+
+    Attributes:
+        reason: one stable word.
+        action: what was tried.
+        text: a sentence.
+        lasting: it is worth saying though the object has gone meanwhile.
+    """
 
     regarding: Regarding
     reason: str
     action: str
     text: str
     type: Literal["Normal", "Warning"] = "Warning"
+    lasting: bool = False
 
 
 @dataclass(slots=True)
@@ -105,9 +113,9 @@ class Events:
         self._woken.set()
 
     def forget(self, uid: str) -> None:
-        """The object is gone: nothing more is said of it."""
+        """The object is gone: of what is still to be said of it only the lasting is."""
         self._said.pop(uid, None)
-        for key in [key for key in self._queue if key[0] == uid]:
+        for key in [key for key, note in self._queue.items() if key[0] == uid and not note.lasting]:
             del self._queue[key]
 
     async def run(self) -> None:
@@ -149,12 +157,14 @@ class Events:
         note = self._queue.pop(key)
         now = self._clock()
         self._sent_at.append(now)
-        self._said.setdefault(note.regarding.uid, {})[note.reason] = _Said(note.text, now)
+        if not note.lasting:  # what is remembered of an object that has gone nobody would forget
+            self._said.setdefault(note.regarding.uid, {})[note.reason] = _Said(note.text, now)
         return note
 
     def _again(self, note: Note) -> None:
         said = self._said.get(note.regarding.uid)
-        if said is not None and said.pop(note.reason, None) is not None:  # else it was forgotten meanwhile
+        known = said is not None and said.pop(note.reason, None) is not None
+        if known or note.lasting:  # else it was forgotten meanwhile
             self._queue.setdefault((note.regarding.uid, note.reason), note)
 
     async def _send(self, note: Note) -> None:

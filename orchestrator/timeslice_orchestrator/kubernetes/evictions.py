@@ -174,11 +174,13 @@ class Evictions:
         self._streaks[key] = _Streak((before.count if before and recent else 0) + 1, self._clock())
         # Until the watch tells that it goes, it is not evicted again.
         self._not_before[one.pod.uid] = self._clock() + self._times.longest_s
-        self._tell(one, "Evicted", f"evicted, so that {one.pod.controller} makes a new pod that may find another place")
+        consequence = f"evicted, so that {one.pod.controller} makes a new pod that may find another place"
+        self._tell(one, "Evicted", consequence, lasting=True)
 
-    def _tell(self, one: Refused, reason: str, consequence: str) -> None:
+    def _tell(self, one: Refused, reason: str, consequence: str, *, lasting: bool = False) -> None:
         why = f"node {one.pod.node} refuses claim {one.claim.name} ({one.refusal.reason}): {one.refusal.message}"
-        self._events.say(Note(notes.of_pod(one.pod), reason, "Evicting", f"{why}; {consequence}"))
+        about = notes.of_pod(one.pod)
+        self._events.say(Note(about, reason, "Evicting", f"{why}; {consequence}", lasting=lasting))
 
     def _forget_others(self, found: list[Refused]) -> None:
         pairs = {(one.pod.uid, one.claim.uid) for one in found}

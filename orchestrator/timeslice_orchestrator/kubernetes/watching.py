@@ -120,11 +120,10 @@ class Watching:
         Raises:
             UnavailableError: the API server did not give them in time. Nothing runs then.
         """
-        self._tasks = [
-            *self.cluster.running(),
-            asyncio.create_task(self._work()),
-            asyncio.create_task(self._events.run()),
-        ]
+        work = (asyncio.create_task(self._work()), asyncio.create_task(self._events.run()))
+        self._tasks = [*self.cluster.running(), *work]
+        for task in self._tasks:
+            task.add_done_callback(_ended)
         try:
             async with asyncio.timeout(self._times.sync_s):
                 await self.cluster.groups_synced()
@@ -142,9 +141,7 @@ class Watching:
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                _log.error("a task of the watch had ended", exc_info=result)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _work(self) -> None:
         """Nothing is decided on half of what there is."""
@@ -180,3 +177,9 @@ class Watching:
     def _wake_all(self) -> None:
         for passes in self._passes.values():
             passes.wake()
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """A defect of ours; what is watched goes stale from here on, so it must not go unseen."""
+    if not task.cancelled() and (error := task.exception()):
+        _log.critical("a part of the watch has ended, and does nothing until the next leader", exc_info=error)
