@@ -1,0 +1,179 @@
+"""What a pod can ask of the node, and what it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_emulator.puppet import Puppet
+from node_world import MIB, NAMES, World, cuda_state
+from pod_world import ClaimWorld, Door
+from timeslice_api.errors import ConfigError, InvalidRequest, OrchestratorInCharge, Unavailable
+from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
+from timeslice_driver.claim_sockets import ClaimSockets
+from timeslice_driver.claims import PreparedClaim
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
+
+Jobs = Callable[..., Puppet]
+JOB_A = {"TIMESLICE_JOB_ID": "job-a"}
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    return {"gpus": 2, "memory": 64 * MIB}
+
+
+@pytest.fixture
+async def kube(world: World) -> AsyncIterator[ClaimWorld]:
+    made = ClaimWorld(world)
+    await made.start(look_interval_s=60)
+    yield made
+    await made.stop()
+
+
+async def test_a_process_registers_whatever_number_its_pod_gives_it(kube: ClaimWorld, jobs: Jobs) -> None:
+    pod, job = kube.pod(), jobs(4 * MIB, env=JOB_A)
+    pod.put(job.pid)
+    async with kube.door(await kube.prepare(pod)) as door:
+        part = await door.register()
+        assert (NAMES[part.state], part.processes, list(part.device_ids)) == ("RUNNING", 1, kube.devices[:1])
+        await door.ask(door.stub.Unregister(pb.UnregisterRequest(job_id="job-a", group_id="trainers", pid=1)))
+        assert (await door.jobs()).parts[0].processes == 1
+
+
+async def test_a_pod_cannot_register_as_another_job(kube: ClaimWorld) -> None:
+    await kube.prepare(kube.pod(), "job-b", devices=(1,))
+    async with kube.door(await kube.prepare(kube.pod())) as door:
+        with pytest.raises(InvalidRequest, match=r"claim rl/claim-.* is prepared for job job-a, so .* of job job-b"):
+            await door.register("job-b")
+        with pytest.raises(InvalidRequest, match="device_ids: 'GPU-x' is not in the claims of job job-a"):
+            await door.register(device_ids=["GPU-x"])
+        with pytest.raises(InvalidRequest, match="job_id is empty"):
+            await door.register("")
+
+
+async def test_a_group_of_the_job_that_is_in_other_pods_is_nothing_to_register_here(kube: ClaimWorld) -> None:
+    await kube.prepare(kube.pod(), group_id="samplers", devices=(1,))
+    async with kube.door(await kube.prepare(kube.pod())) as door:
+        part = await door.register(group_id="samplers")
+        assert (list(part.device_ids), part.processes) == ([], 0)
+
+
+async def test_the_socket_of_one_claim_is_enough_for_a_pod_with_claims_of_two_groups(kube: ClaimWorld) -> None:
+    pod = kube.pod()
+    claim = await kube.prepare(pod)
+    await kube.prepare(pod, group_id="samplers", devices=(1,))
+    async with kube.door(claim) as door:
+        assert list((await door.register(group_id="samplers")).device_ids) == [kube.devices[1]]
+        jobs = await door.jobs()
+        assert {part.member.group_id for part in jobs.parts} == {"trainers", "samplers"}
+        assert {device.device_id for device in jobs.devices} == set(kube.devices)
+
+
+async def test_a_pod_sees_its_own_part_and_device_only_and_hears_of_nobody_else(kube: ClaimWorld) -> None:
+    async with kube.door(await kube.prepare(kube.pod())) as door:
+        watch = door.stub.WatchJobs(pb.WatchJobsRequest())
+        first = await watch.read()
+        assert [part.member.job_id for part in first.parts] == ["job-a"]
+        assert [device.device_id for device in first.devices] == [kube.devices[0]]
+        other = await kube.prepare(kube.pod(), "job-b", devices=(1,))
+        await kube.claims.remove(other.uid)
+        second = asyncio.ensure_future(watch.read())
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        watch.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+
+async def test_no_pod_can_park_or_restore_anybody(kube: ClaimWorld, jobs: Jobs) -> None:
+    pod, job = kube.pod(), jobs(4 * MIB, env=JOB_A)
+    pod.put(job.pid)
+    async with kube.door(await kube.prepare(pod)) as door:
+        await door.register()
+        for call in (
+            door.stub.Snapshot(pb.SnapshotRequest(job_id="job-a")),
+            door.stub.Restore(pb.RestoreRequest(job_id="job-a")),
+        ):
+            with pytest.raises(OrchestratorInCharge, match="pods do not park or restore") as refused:
+                await door.ask(call)
+            assert "acquire the group" in refused.value.hint
+    assert cuda_state(kube.world.emulator, job.pid) == "RUNNING"
+
+
+async def test_a_flood_of_bytes_is_refused(kube: ClaimWorld) -> None:
+    async with kube.door(await kube.prepare(kube.pod())) as door:
+        with pytest.raises(Exception, match="larger than max"):
+            await door.register("x" * (1 << 20))
+
+
+async def test_folder_and_socket_are_open_to_every_user_of_the_pod_and_go_with_the_claim(kube: ClaimWorld) -> None:
+    before = os.umask(0o077)
+    try:
+        claim = await kube.prepare(kube.pod())
+    finally:
+        os.umask(before)
+    socket = kube.door(claim).path
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o755
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o666
+    await kube.claims.add(claim)  # as after a repeated prepare
+    async with Door(socket) as door:
+        await door.register()
+    await kube.claims.remove(claim.uid)
+    assert not socket.parent.exists()
+
+
+async def test_after_a_restart_the_socket_is_there_again_in_the_same_folder(kube: ClaimWorld) -> None:
+    claim = await kube.prepare(kube.pod())
+    folder = kube.door(claim).path.parent
+    inode = folder.stat().st_ino
+    await kube.world.stop()
+    kube.made()
+    await kube.claims.replace([claim])
+    await kube.start(look_interval_s=60)
+    assert folder.stat().st_ino == inode  # what a running container has mounted
+    async with kube.door(claim) as door:
+        assert list((await door.register()).device_ids) == [kube.devices[0]]
+
+
+async def test_a_claim_that_is_prepared_while_no_node_works_has_its_folder_and_later_its_socket(
+    kube: ClaimWorld,
+) -> None:
+    await kube.world.stop()
+    claim = await kube.prepare(kube.pod())
+    assert list(kube.door(claim).path.parent.iterdir()) == []
+    await kube.start(look_interval_s=60)
+    async with kube.door(claim) as door:
+        await door.register()
+
+
+async def test_a_claim_that_is_being_unprepared_is_told_so(kube: ClaimWorld) -> None:
+    async with kube.door(await kube.prepare(kube.pod())) as door:
+        kube.claims._claims.clear()
+        with pytest.raises(Unavailable, match="not prepared any more"):
+            await door.register()
+
+
+async def test_a_folder_that_cannot_be_made_is_an_error_and_the_claim_is_not_taken(kube: ClaimWorld) -> None:
+    (kube.folder / "file").write_text("")
+    sockets = ClaimSockets(kube.folder / "file" / "claims")
+    with pytest.raises(ConfigError, match="cannot make"):
+        await sockets.open(PreparedClaim("uid", "rl", "c", "job-a", "trainers", (), {}))
+
+
+async def test_many_claims_cost_little_each(kube: ClaimWorld) -> None:
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    await kube.prepare(kube.pod())
+    before = descriptors()
+    claims = [await kube.prepare(kube.pod(), f"job-{number}") for number in range(64)]
+    assert descriptors() - before <= 64 + 2
+    for claim in claims:
+        await kube.claims.remove(claim.uid)
+    assert descriptors() <= before + 2
