@@ -10,10 +10,14 @@ from dra_kubeletplugin.faults import (
     RegistrationError,
 )
 from dra_kubeletplugin.health import DeviceHealth, Health
+from dra_kubeletplugin.plugin import Plugin
 from dra_kubeletplugin.pools import Pool, Slice
+from dra_kubeletplugin.requests import CallReport, request_id
+from dra_kubeletplugin.sockets import SocketInUseError
 
 __all__ = [
     "AllocatedDevice",
+    "CallReport",
     "Claim",
     "ClaimRef",
     "DeviceHealth",
@@ -23,6 +27,7 @@ __all__ = [
     "InvalidPoolError",
     "NotWorkingError",
     "OpaqueConfig",
+    "Plugin",
     "PodRef",
     "Pool",
     "PrepareError",
@@ -30,4 +35,6 @@ __all__ = [
     "PublishError",
     "RegistrationError",
     "Slice",
+    "SocketInUseError",
+    "request_id",
 ]

@@ -1,0 +1,1 @@
+"""ResourceSlices: written as the driver wants them, and kept so."""
