@@ -1,0 +1,114 @@
+"""Pods in control groups of the kernel's own: their processes are found there, and their limits bind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_emulator.puppet import Puppet
+from node_world import MIB, NAMES, World, cuda_state
+from pod_world import ClaimWorld, Pod
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
+
+Jobs = Callable[..., Puppet]
+JOB_A = {"TIMESLICE_JOB_ID": "job-a"}
+ROOT = Path("/sys/fs/cgroup")
+V2 = (ROOT / "cgroup.controllers").exists()
+LIMIT = "memory.max" if V2 else "memory.limit_in_bytes"
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    return {"memory": 512 * MIB}
+
+
+@pytest.fixture
+def hierarchy() -> Iterator[Path]:
+    """A cgroup of the test's own, where memory is counted; everything in it is removed afterwards."""
+    made = (ROOT if V2 else ROOT / "memory") / f"timeslice-test-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        made.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    yield made
+    for folder in [Path(path) for path, _, _ in os.walk(made, topdown=False)]:
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with suppress(OSError):  # it has ended
+                (made.parent / "cgroup.procs").write_text(pid)
+        folder.rmdir()
+
+
+@pytest.fixture
+async def kube(world: World) -> AsyncIterator[ClaimWorld]:
+    made = ClaimWorld(world, cgroup_root=ROOT)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+def limit(pod: Pod, size: int) -> None:
+    for folder in (pod.folder, *pod.folder.parents):
+        if V2 and folder.parent != ROOT.parent:
+            with suppress(OSError):  # it is on already, or the machine's manager does not allow it
+                (folder.parent / "cgroup.subtree_control").write_text("+memory")
+    if not (pod.folder / LIMIT).exists():
+        pytest.skip("memory is not counted in this machine's cgroups")
+    (pod.folder / LIMIT).write_text(str(size))
+
+
+async def running(kube: ClaimWorld) -> int:
+    """How many processes the part has, once it is on the device."""
+    async with asyncio.timeout(10):
+        while True:
+            for part in (await kube.orchestrator.report()).parts:
+                if NAMES[part.state] == "RUNNING":
+                    return int(part.processes)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["kubepods/burstable/pod{uid}", "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{flat}.slice"],
+)
+async def test_processes_of_a_pod_and_their_children_are_found_and_parked(
+    kube: ClaimWorld, jobs: Jobs, hierarchy: Path, layout: str
+) -> None:
+    pod, job = Pod(hierarchy, layout=layout), jobs(4 * MIB, env=JOB_A)
+    pod.put(job.pid)
+    nested = pod.folder / "main" / "nested"
+    nested.mkdir()
+    enter = f"echo $$ > {nested}/cgroup.procs && echo in && exec sleep 60"
+    child = await asyncio.create_subprocess_exec("sh", "-c", enter, env={}, stdout=asyncio.subprocess.PIPE)
+    assert child.stdout
+    assert await child.stdout.readline() == b"in\n"
+    await kube.prepare(pod)
+    assert await running(kube) == 2
+    result = await kube.orchestrator.command({("job-a", "trainers"): "PARKED"})
+    assert [NAMES[part.state] for part in result.parts] == ["PARKED"]
+    child.kill()
+    await child.wait()
+
+
+async def test_a_pods_memory_limit_too_small_for_its_snapshot_is_a_refusal_that_names_it(
+    kube: ClaimWorld, jobs: Jobs, hierarchy: Path
+) -> None:
+    pod, job = Pod(hierarchy), jobs(300 * MIB, env=JOB_A)
+    limit(pod, 200 * MIB)
+    pod.put(job.pid)
+    await kube.prepare(pod)
+    await running(kube)
+    result = await kube.orchestrator.command({("job-a", "trainers"): "PARKED"})
+    fault = result.parts[0].fault
+    assert fault.reason == "HostMemory"
+    assert f"cgroup {pod.folder} has" in fault.message
+    assert "free of its limit of 200.0 MiB" in fault.message
+    assert cuda_state(kube.world.emulator, job.pid) == "RUNNING"
+    limit(pod, 2000 * MIB)
+    result = await kube.orchestrator.command({("job-a", "trainers"): "PARKED"}, token=2)
+    assert [NAMES[part.state] for part in result.parts] == ["PARKED"]
