@@ -18,9 +18,37 @@ class OrchestratorConfig:
             acquire, so name an interface that only the jobs and nodes reach.
         groups_file: see `discovery.groups_file`; None leaves the groups to the nodes.
         settings: time limits of the core.
+        telemetry_listen: `host:port` for metrics, health and readiness over HTTP; empty: none.
     """
 
     state_dir: Path
     listen: tuple[str, ...]
     groups_file: Path | None = None
+    settings: Settings = field(default_factory=Settings)
+    telemetry_listen: str = ""
+
+
+@dataclass(frozen=True)
+class KubernetesConfig:
+    """What `kubernetes.orchestrator.KubernetesOrchestrator` needs to know.
+
+    Attributes:
+        namespace: of the Lease by which one of several processes leads.
+        listen: addresses, as above; bound only while it leads.
+        identity: of this process in the Lease, for people: its pod's name.
+        lease_name: name of the Lease.
+        lease_s: a leader that is silent for so long is replaced (seconds). It stops by itself after two thirds of that,
+            and says that it lives each two fifteenths.
+        telemetry_listen: as above.
+        kubeconfig: file that says where the API server is; empty: as a pod, else $KUBECONFIG or ~/.kube/config.
+        settings: time limits of the core.
+    """
+
+    namespace: str
+    listen: tuple[str, ...]
+    identity: str
+    lease_name: str = "timeslice-orchestrator"
+    lease_s: float = 15.0
+    telemetry_listen: str = ""
+    kubeconfig: str = ""
     settings: Settings = field(default_factory=Settings)

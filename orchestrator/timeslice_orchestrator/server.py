@@ -1,43 +1,26 @@
-"""The orchestrator as a whole: lock, store, core, discovery and gRPC server, put together and taken apart in order."""
+"""The orchestrator as a whole, outside Kubernetes: lock, store, groups file and what serves on them, put together and
+taken apart in order."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
-import grpc.aio
-from timeslice_api.errors import ConfigError, Stopping
-from timeslice_api.pings import SERVER_PINGS
-from timeslice_api.v1alpha1 import agent_link_pb2_grpc, orchestrator_pb2_grpc
+from timeslice_api.errors import ConfigError
 
 from timeslice_orchestrator.config import OrchestratorConfig
-from timeslice_orchestrator.core.machine import Core
-from timeslice_orchestrator.discovery import Discovery
 from timeslice_orchestrator.discovery.file_watch import FileWatch
-from timeslice_orchestrator.engine import Engine
 from timeslice_orchestrator.listen import FileLock, Listener
-from timeslice_orchestrator.rpc.agent_link import AgentLink
-from timeslice_orchestrator.rpc.calls import Calls
-from timeslice_orchestrator.rpc.links import Links
-from timeslice_orchestrator.rpc.service import OrchestratorService
-from timeslice_orchestrator.store import NodeRecord, SqliteStore
+from timeslice_orchestrator.serving import Serving
+from timeslice_orchestrator.store import SqliteStore
 
 _log = logging.getLogger(__name__)
 
 STORE_NAME = "orchestrator.sqlite3"
-_STOP_S = 4.0  # for calls that are being answered
-_OPTIONS = (
-    # Undocumented, and without them gRPC cancels requests of a burst beyond about a thousand that are not yet accepted
-    # (measured: 213 of 2,000 lost; none of 5,000 with them). How many may wait is the core's to say (QueueFull).
-    ("grpc.server.max_pending_requests", 100_000),
-    ("grpc.server.max_pending_requests_hard_limit", 200_000),
-    *SERVER_PINGS,
-    ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a port to share
-    ("grpc.max_receive_message_length", 4 << 20),
-)
 
 
 class Orchestrator:
@@ -53,6 +36,7 @@ class Orchestrator:
         self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}")
         self._watch = FileWatch(config.groups_file) if config.groups_file is not None else None
         self._watching: asyncio.Task[None] | None = None
+        self._telemetry = AsyncExitStack()
         self._running = False
 
     @property
@@ -68,7 +52,7 @@ class Orchestrator:
     @property
     def groups_file_error(self) -> str:
         """Why the newest groups file is not in force; empty when it is."""
-        return self._discovery.file_error
+        return self._serving.discovery.file_error
 
     async def start(self) -> None:
         """Reads the state, and listens.
@@ -86,10 +70,9 @@ class Orchestrator:
             self._lock.release()
             raise
         try:
-            self._assemble()
-            await self._listen()
+            await self._serve()
         except BaseException:
-            self._close()
+            await self._close()
             raise
         self._running = True
         if self._watch is not None:
@@ -104,10 +87,8 @@ class Orchestrator:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await self._engine.stop()
-        self._links.end_all(Stopping("the orchestrator is being stopped"))
-        await self._server.stop(_STOP_S)
-        self._close()
+        await self._serving.stop()
+        await self._close()
         _log.info("orchestrator stopped epoch=%d", self._store.epoch)
 
     async def __aenter__(self) -> Self:
@@ -126,31 +107,21 @@ class Orchestrator:
         except OSError as error:
             raise ConfigError(f"cannot use state directory {self._config.state_dir}: {error}") from error
 
-    def _assemble(self) -> None:
-        records = [record for record in self._store.records if not isinstance(record, NodeRecord)]
-        nodes = [record for record in self._store.records if isinstance(record, NodeRecord)]
-        core = Core(self._config.settings, records, asyncio.get_running_loop().time())
-        self._links = Links(self._store)
-        self._engine = Engine(core, self._store, self._links.send)
-        self._discovery = Discovery(self._engine, self._links, nodes)
+    async def _serve(self) -> None:
+        observer = None
+        if self._config.telemetry_listen:
+            from timeslice_orchestrator.telemetry import Telemetry  # prometheus-client is not needed without it
+
+            observer = Telemetry()
+            await self._telemetry.enter_async_context(observer.served(self._config.telemetry_listen))
+        self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer)
         if self._watch is not None:
             self._watch.open()
             self._read(self._watch.path)
-        self._discovery.tell()
-
-    async def _listen(self) -> None:
-        self._server = grpc.aio.server(interceptors=[Calls()], options=_OPTIONS)
-        service = OrchestratorService(self._engine)
-        agent_link = AgentLink(self._engine, self._links, self._discovery)
-        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(
-            cast(orchestrator_pb2_grpc.OrchestratorServicer, service), self._server
-        )
-        agent_link_pb2_grpc.add_AgentLinkServicer_to_server(
-            cast(agent_link_pb2_grpc.AgentLinkServicer, agent_link), self._server
-        )
-        for listener in self._listeners:
-            listener.bind(self._server)
-        await self._server.start()
+        self._serving.discovery.tell()
+        await self._serving.listen(self._listeners)
+        if observer is not None:
+            observer.leads(self._serving.engine)
 
     async def _reread(self, watch: FileWatch) -> None:
         while True:
@@ -161,10 +132,11 @@ class Orchestrator:
                 _log.error("%s; the last good one stays in force", error)
 
     def _read(self, path: Path) -> None:
-        self._discovery.file_said(path)
+        self._serving.discovery.file_said(path)
         _log.info("groups file %s is in force", path)
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
+        await self._telemetry.aclose()
         if self._watch is not None:
             self._watch.close()
         for listener in self._listeners:

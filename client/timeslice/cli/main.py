@@ -15,7 +15,8 @@ EXIT_USAGE = 2  # wrong options or configuration; as argparse has it
 EXIT_UNREACHABLE = 3  # no orchestrator or node answers
 EXIT_INTERRUPTED = 130
 
-EXTRAS = {"pynvml": "node", "yaml": "orchestrator"}  # by the module that is missing
+# by the module that is missing
+EXTRAS = {"pynvml": "node", "yaml": "orchestrator", "kubernetes": "orchestrator", "prometheus_client": "orchestrator"}
 COMMANDS = (up, run, status, release, drain, resume, doctor, orchestrator, node)
 
 _EXIT_CODES = """\

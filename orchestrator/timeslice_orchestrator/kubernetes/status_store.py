@@ -50,6 +50,7 @@ class _Group:
         self.records = GroupRecords()
         self.devices: dict[NodeName, tuple[str, ...]] = {}
         self.shown: Shown = {}
+        self.counters = CounterRecord()  # of the last change of its records
 
     def set_devices(self, node: NodeName, devices: tuple[str, ...]) -> bool:
         """Which of a node's devices are in the group. True when they are others than before."""
@@ -60,10 +61,10 @@ class _Group:
             del self.devices[node]
         return True
 
-    def status(self, epoch: int, counters: CounterRecord) -> dict[str, Any]:
+    def status(self, epoch: int) -> dict[str, Any]:
         """The fields of the status that are ours."""
         devices = [{"node": node, "device": device} for node in sorted(self.devices) for device in self.devices[node]]
-        document = self.records.document(epoch, counters)
+        document = self.records.document(epoch, self.counters)
         return {**self.shown, "records": document, "devices": devices, "deviceCount": len(devices)}
 
     def is_as_seen(self) -> bool:
@@ -79,6 +80,7 @@ class StatusStore:
     Attributes:
         records: what to go on with.
         deposed: done, with the reason, when a later leader was met; nothing is written from then on.
+        freshen: says what people are to see of a group that is about to be written; None: what they saw before.
     """
 
     def __init__(self, api: ApiServer, leadership: Leadership) -> None:
@@ -91,6 +93,7 @@ class StatusStore:
         self._counters = CounterRecord()
         self._unwritten: dict[GroupId, None] = {}  # whose object may lack something
         self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self.freshen: Callable[[GroupId], Shown | None] = _as_before
         self.records: list[StoredRecord] = []
         self.deposed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -123,6 +126,8 @@ class StatusStore:
             self._save(record)
         for record in drops:
             self._drop(record)
+        for name in self._unwritten:
+            self._groups[name].counters = self._counters
         return asyncio.ensure_future(self._write_all(list(self._unwritten))) if self._unwritten else None
 
     def raise_epoch(self, above: int) -> asyncio.Future[None]:
@@ -148,14 +153,6 @@ class StatusStore:
         for name in sorted(current.difference(self._groups)):
             self._groups[name] = _Group(GroupObject(self._api, name))
             self._come_home(name)
-
-    def show(self, group_id: GroupId, shown: Shown) -> bool:
-        """Has fields for people written with the group's next write. True when they are others than before."""
-        group = self._groups.get(group_id)
-        if group is None or group.shown == shown:
-            return False
-        group.shown = shown
-        return True
 
     async def write_group(self, group_id: GroupId) -> None:
         """Writes what is to be shown of a group, along with all that it keeps. Raises StoreFailed."""
@@ -233,13 +230,15 @@ class StatusStore:
 
         def wanted(_: Mapping[str, Any]) -> Mapping[str, Any]:
             self._unwritten.pop(name, None)
-            return group.status(self.epoch, self._counters)
+            group.shown = self.freshen(name) or group.shown
+            return group.status(self.epoch)
 
         kept_before = name not in self._unwritten
         try:
             async with self._at_once:
                 await self._ask(group.object, wanted)
         except GroupVanishedError:
+            self._unwritten.pop(name, None)
             _log.info("group %s is gone, and its records with it", name, extra={"group_id": name})
         except StoreFailed:
             if not kept_before and name in self._groups:
@@ -270,7 +269,9 @@ class StatusStore:
         records: list[Record] = []
         for name, group in self._groups.items():
             status = group.object.seen or {}
-            records += _readable(name, status.get("records") or {})
+            found_here = _readable(name, status.get("records") or {})
+            group.counters = next((one for one in found_here if isinstance(one, CounterRecord)), group.counters)
+            records += found_here
             for entry in status.get("devices") or []:
                 group.devices[entry["node"]] = (*group.devices.get(entry["node"], ()), entry["device"])
         self._nodes = _nodes(self._groups)
@@ -290,6 +291,10 @@ class StatusStore:
                 await self._ask(self._groups[name].object, stamped)
         except GroupVanishedError:
             del self._groups[name]
+
+
+def _as_before(_: GroupId) -> Shown | None:
+    return None
 
 
 async def _all(writes: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -56,7 +56,7 @@ class AgentLink:
             await self._serve(link, messages, context)
         finally:
             if self._links.remove(link):
-                _log.warning("node lost node=%s", link.node.node)
+                _log.warning("node lost node=%s", link.node.node, extra={"node": link.node.node})
                 self._engine.post(NodeLost(link.node.node))
 
     def _connect(self, link: Link, hello: reports.Hello) -> None:

@@ -104,17 +104,22 @@ def _stream(call: Any, decode: Callable[[bytes], Any], method: str) -> Any:
 async def _refuse(context: _Context, method: str, request: Any, error: TimesliceError) -> None:
     level = logging.DEBUG if error.retryable else logging.INFO
     if _log.isEnabledFor(level):
-        _log.log(level, "refused %s %s: %s", method, named(request), error, extra={"error": type(error).__name__})
+        fields = {**_fields(request), "error": type(error).__name__}
+        _log.log(level, "refused %s %s: %s", method, named(request), error, extra=fields)
     await context.abort(status.code_of(error), error.message, status.trailer_of(error))
 
 
 async def _admit_defect(context: _Context, method: str, request: Any) -> None:
-    _log.exception("%s %s failed by a defect", method, named(request))
+    _log.exception("%s %s failed by a defect", method, named(request), extra=_fields(request))
     error = TimesliceError("internal error", hint="the orchestrator's log has the details")
     await context.abort(status.code_of(error), error.message, status.trailer_of(error))
 
 
 def named(request: Any) -> str:
     """What a request is about, for the log: `request_id=... job_id=...`. Long values are cut."""
-    values = [(field, getattr(request, field, "")) for field in _NAMED]
-    return " ".join(f"{field}={str(value)[:253]}" for field, value in values if value)
+    return " ".join(f"{field}={value}" for field, value in _fields(request).items())
+
+
+def _fields(request: Any) -> dict[str, str]:
+    values = ((field, getattr(request, field, "")) for field in _NAMED)
+    return {field: str(value)[:253] for field, value in values if value}
