@@ -26,7 +26,7 @@ class TimesliceDriver:
         preparation: does the work.
         reports: tells people.
         metrics: counts.
-        ready: why no claim can be prepared yet; empty when it can.
+        ready: waits a while until claims can be prepared; why they still cannot, empty when they can.
         on_failure: told of what goes wrong in the background.
         changed: called when the prepared claims are others than before; it must not block.
     """
@@ -38,7 +38,7 @@ class TimesliceDriver:
         reports: Reports,
         metrics: PluginMetrics,
         *,
-        ready: Callable[[], str],
+        ready: Callable[[], Awaitable[str]],
         on_failure: Callable[[Exception], Awaitable[None]],
         changed: Callable[[], None],
     ) -> None:
@@ -52,7 +52,7 @@ class TimesliceDriver:
 
     async def prepare(self, claims: Sequence[Claim]) -> Mapping[str, Sequence[PreparedDevice] | PrepareError]:
         """See `Driver.prepare`. The claims of one pod; each stands for itself."""
-        if reason := self._ready():
+        if reason := await self._ready():
             raise PrepareError(reason)
         return {claim.ref.uid: await self._prepare(claim) for claim in claims}
 

@@ -47,7 +47,8 @@ from timeslice_driver.processes import ProcFs
 
 log = logging.getLogger(__name__)
 
-_NO_LIMIT_BELOW: Final = 0.5  # the reserve never takes more than half of a small node's memory
+_COMPLETE_S: Final = 10.0  # less than the kubelet waits for a call
+_LEAST_SHARE: Final = 0.5  # of a small node's memory is for snapshots, whatever the reserve
 
 
 class DraPlugin:
@@ -79,6 +80,7 @@ class DraPlugin:
         self._api = api
         self._stack = AsyncExitStack()
         self._records = Records()
+        self._complete = asyncio.Event()
         self._found: tuple[Gpu, ...] | None = None
         self._look = Look(config.libnvml, config.sys_root)
         self._procfs = ProcFs(config.proc_root)
@@ -98,7 +100,7 @@ class DraPlugin:
             self._preparation,
             self._reports,
             self.metrics,
-            ready=self._unready,
+            ready=self._when_complete,
             on_failure=self._failed,
             changed=self._changed,
         )
@@ -176,6 +178,7 @@ class DraPlugin:
         """Publishes once it is known what; before, what is published by an earlier start stays."""
         if self._records.incomplete:
             await self._persistently(self._find_anew, "find prepared claims anew")
+        self._complete.set()
         await self._cluster.heard()
         version = await self._persistently(self._api.server_version, "ask for the API server's version")
         await self._publication.run(self._plugin, version)
@@ -278,8 +281,14 @@ class DraPlugin:
         if isinstance(error, Exception) and not self.fatal.done():
             self.fatal.set_result(error)
 
-    def _unready(self) -> str:
-        return "the plugin's records were lost and are being made anew" if self._records.incomplete else ""
+    async def _when_complete(self) -> str:
+        """Waits until the records are, which takes a moment on a new node; why they are not, if it takes longer."""
+        try:
+            async with asyncio.timeout(_COMPLETE_S):
+                await self._complete.wait()
+        except TimeoutError:
+            return "the plugin's records were lost, and the API server does not answer to make them anew"
+        return ""
 
     def _changed(self) -> None:
         self._publication.change()
@@ -290,7 +299,7 @@ class DraPlugin:
         if self.config.host_memory is not None:
             return self.config.host_memory
         allocatable = self._cluster.allocatable_memory or self._procfs.total_memory()
-        return max(allocatable - self.config.host_memory_reserve, int(allocatable * _NO_LIMIT_BELOW))
+        return max(allocatable - self.config.host_memory_reserve, int(allocatable * _LEAST_SHARE))
 
     def _places(self) -> dict[str, Any]:
         config = self.config
