@@ -1,0 +1,202 @@
+"""Kubelet plugin and agent in one process: started in order, without a driver too, and taken over from another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from dra_kubeletplugin.apiserver import PODS
+from dra_samples import NODE
+from fake_api_server import FakeApiServer
+from fake_kubelet import FakeKubelet
+from gpu_emulator.emulator import Emulator
+from gpu_emulator.puppet import Puppet
+from node_world import MIB, NAMES, config_for
+from plugin_world import PluginWorld
+from pod_world import Door, Pod
+from scripted_orchestrator import ScriptedOrchestrator
+from timeslice_api.errors import OperationFailed
+from timeslice_driver.kubernetes_node import KubernetesNode
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
+
+Jobs = Callable[..., Puppet]
+TRAINER = {"TIMESLICE_JOB_ID": "trainer"}
+
+
+@pytest.fixture
+def options() -> dict[str, Any]:
+    return {"gpus": 2, "memory": 64 * MIB}
+
+
+class Machine:
+    """A machine of a cluster, on which one daemon or two are started."""
+
+    def __init__(self, emulator: Emulator, server: FakeApiServer, folder: Path) -> None:
+        self.cluster = PluginWorld(emulator, server, folder)
+        self.server = server
+        self.folder = folder
+        self.orchestrator = ScriptedOrchestrator(folder / "o.sock")
+        self.cgroups = folder / "cgroup"
+        self.config = config_for(
+            emulator, folder, name=NODE, orchestrator=self.orchestrator.address, cgroup_root=self.cgroups, groups={}
+        )
+        self.started: list[KubernetesNode] = []
+
+    async def set_up(self) -> None:
+        self.cgroups.mkdir()
+        (self.cgroups / "cgroup.controllers").write_text("memory\n")
+        await self.cluster.set_up()
+        await self.orchestrator.start()
+
+    async def start(self, *, pod_uid: str = "", **changes: Any) -> KubernetesNode:
+        config, plugin = replace(self.config, **changes), self.cluster.config
+        kubeconfig = str(self.server.kubeconfig(self.folder / "kubeconfig"))
+        libnvml = changes.get("libnvml", plugin.libnvml)
+        node = KubernetesNode(
+            config, replace(plugin, pod_uid=pod_uid, libnvml=libnvml), kubeconfig=kubeconfig, telemetry="127.0.0.1:0"
+        )
+        self.started.append(node)
+        await node.start()
+        return node
+
+    async def stop(self) -> None:
+        for node in self.started:
+            await node.stop()
+        await self.orchestrator.stop()
+
+    async def prepared(self, name: str = "c", device: str = "gpu-0-rl-a") -> tuple[str, Pod]:
+        """A claim that the kubelet has had prepared, and its pod's cgroup."""
+        uid = await self.cluster.add_claim(name, device)
+        written = self.server.one(PODS, f"pod-of-{name}", namespace="rl")
+        assert written
+        pod = Pod(self.cgroups, layout=f"kubepods/pod{written['metadata']['uid']}")  # the kubelet makes it before
+        answer = await self.cluster.prepare(uid, name)
+        assert not answer.error
+        return uid, pod
+
+
+@pytest.fixture
+async def machine(emulator: Emulator, folder: Path) -> AsyncIterator[Machine]:
+    async with FakeApiServer() as server:
+        made = Machine(emulator, server, folder)
+        await made.set_up()
+        yield made
+        await made.stop()
+
+
+async def works(node: KubernetesNode) -> None:
+    async with asyncio.timeout(20):
+        while node.node is None or not node.node.connected:
+            await asyncio.sleep(0.02)
+
+
+async def get(node: KubernetesNode, path: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{node.telemetry_port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_claim_of_the_kubelet_becomes_a_part_that_takes_turns(machine: Machine, jobs: Jobs) -> None:
+    node = await machine.start()
+    await works(node)
+    uid, pod = await machine.prepared()
+    job = jobs(4 * MIB, env=TRAINER)
+    pod.put(job.pid)
+    async with Door(machine.cluster.config.sockets / uid / "agent.sock") as door:
+        assert NAMES[(await door.register("trainer", "rl-a")).state] == "RUNNING"
+    assert (await machine.orchestrator.groups_declared()).keys() == {"rl-a"}
+    await machine.orchestrator.command({("trainer", "rl-a"): "PARKED"})
+    status, metrics = await get(node, "/metrics")
+    assert status == 200
+    for line in (
+        'timeslice_node_parts{state="parked"} 1.0',
+        'timeslice_node_step_seconds_count{step="checkpoint"} 1.0',
+        "timeslice_node_orchestrator_connected 1.0",
+        "timeslice_node_driver_working 1.0",
+        "timeslice_claims_prepared 1.0",
+    ):
+        assert line in metrics
+    assert _value(metrics, "timeslice_node_parked_bytes_total") >= 4 * MIB
+    assert _value(metrics, "timeslice_node_host_memory_parked_bytes") >= 4 * MIB
+    assert await machine.cluster.unprepare(uid) == ""
+    assert not (machine.cluster.config.sockets / uid).exists()
+
+
+async def test_prepared_claims_are_in_the_first_hello_after_a_restart(machine: Machine) -> None:
+    node = await machine.start()
+    await works(node)
+    await machine.prepared()
+    await node.stop()
+    await machine.orchestrator.hello()
+    await works(await machine.start())
+    hello = await machine.orchestrator.hello()
+    assert [(part.member.job_id, part.member.group_id) for part in hello.parts] == [("trainer", "rl-a")]
+
+
+async def test_without_an_nvidia_driver_claims_are_unprepared_and_the_agent_follows_when_it_comes(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await machine.start()
+    await works(node)
+    uid, _ = await machine.prepared()
+    await node.stop()
+    late = machine.folder / "libnvidia-ml.so.1"
+    node = await machine.start(libnvml=str(late))
+    async with asyncio.timeout(10):
+        while not node.fault:
+            await asyncio.sleep(0.02)
+    assert f"cannot load {late}" in node.fault
+    assert (await get(node, "/healthz"))[0] == 200
+    assert "timeslice_node_driver_working 0.0" in (await get(node, "/metrics"))[1]
+    assert await machine.cluster.unprepare(uid) == ""
+    assert "jobs cannot take turns on this node" in caplog.text
+    late.symlink_to(machine.config.libnvml)
+    await works(node)
+    assert (node.fault, dict(node.claims.claims)) == ("", {})
+
+
+async def test_probes_tell_whether_the_kubelet_has_the_plugin(machine: Machine) -> None:
+    node = await machine.start()
+    assert await get(node, "/readyz") == (503, "the kubelet has not taken the plugin yet\n")
+    assert (await get(node, "/healthz"))[0] == 200
+    await FakeKubelet(machine.folder / "registry").register_all()
+    assert (await get(node, "/readyz"))[0] == 200
+
+
+async def test_the_new_half_of_a_rolling_update_is_ready_at_once_and_knows_what_the_old_one_did_until_its_end(
+    machine: Machine,
+) -> None:
+    old = await machine.start()
+    await works(old)
+    gone, _ = await machine.prepared("gone")
+    new = await machine.start(pod_uid="11111111-2222-4333-8444-555555555555")
+    await FakeKubelet(machine.folder / "registry").register_all()
+    assert (await get(new, "/readyz"))[0] == 200
+    assert gone in new.claims.claims
+    came, _ = await machine.prepared("came", "gpu-1-rl-a")  # by the old one, whose socket this is
+    await machine.cluster.unprepare(gone, "gone")
+    assert (new.node, came in new.claims.claims) == (None, False)
+    await old.stop()
+    await works(new)
+    assert set(new.claims.claims) == {came}
+    async with Door(machine.cluster.config.sockets / came / "agent.sock") as door:
+        assert (await door.register("trainer", "rl-a")).member.job_id == "trainer"
+
+
+async def test_a_plugin_that_cannot_go_on_ends_the_process_with_the_reason(machine: Machine) -> None:
+    node = await machine.start()
+    assert node.plugin
+    node.plugin.fatal.set_result(RuntimeError("it is broken"))
+    with pytest.raises(OperationFailed, match="the kubelet plugin cannot go on: it is broken"):
+        await node.failed()
+    assert (await get(node, "/healthz")) == (503, "the kubelet plugin cannot go on: it is broken\n")
+
+
+def _value(metrics: str, name: str) -> float:
+    return next(float(line.split()[1]) for line in metrics.splitlines() if line.startswith(f"{name} "))
