@@ -40,7 +40,8 @@ class Sockets:
             return cls(_fitting(registry, [f"{driver}-reg.sock"]), _fitting(data, ["dra.sock"]))
         short, shortest = _hash(pod_uid, 8), _hash(f"{driver}\0{pod_uid}", 16)
         registrations = [f"{driver}-{pod_uid}-reg.sock", f"{driver}-{short}-reg.sock", f"dra-{shortest}-reg.sock"]
-        return cls(_fitting(registry, registrations), _fitting(data, [f"dra-{pod_uid}.sock", f"dra-{short}.sock"]))
+        services = [f"dra-{part}.sock" for part in (pod_uid, short, _hash(pod_uid, 6))]
+        return cls(_fitting(registry, registrations), _fitting(data, services))
 
     def relatives(self, driver: str) -> Iterator[Path]:
         """Sockets that other instances of the driver may have left, and those of this one."""

@@ -42,7 +42,7 @@ def alike(wanted: Object, stored: Object) -> bool:
 
 def dropped(wanted: Object, stored: Object) -> tuple[str, ...]:
     """Paths of fields that are wanted and not stored, without positions in lists; each once, sorted."""
-    missing = set(_missing(_normal(with_times(wanted, stored)), _normal(stored)))
+    missing = set(_missing(_normal(with_times(wanted, stored)) or {}, _normal(stored) or {}))
     return tuple(sorted(missing))
 
 
