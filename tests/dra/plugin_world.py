@@ -77,7 +77,13 @@ class PluginWorld:
         await self.server.put(GROUPS, {"metadata": {"name": name}, "spec": spec, "status": {"jobs": list(jobs)}})
 
     async def add_claim(
-        self, name: str = "c", *devices: str, job: str = "trainer", memory_limit: str = "", **options: Any
+        self,
+        name: str = "c",
+        *devices: str,
+        job: str = "trainer",
+        memory_limit: str = "",
+        owner: str = "",
+        **options: Any,
     ) -> str:
         """An allocated claim with its pod; its UID."""
         pod = f"pod-of-{name}"
@@ -96,6 +102,8 @@ class PluginWorld:
             "", *(devices or ("gpu-0-rl-a",)), name=name, labels={"timeslice.dev/job": job}, memory="1Mi", **options
         )
         raw["status"]["reservedFor"] = [{"resource": "pods", "name": pod, "uid": written["metadata"]["uid"]}]
+        if owner:
+            raw["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": owner, "controller": True}]
         return str((await self.server.put(CLAIMS, raw))["metadata"]["uid"])
 
     async def prepare(self, uid: str, name: str = "c") -> Any:

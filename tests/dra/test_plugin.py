@@ -73,6 +73,30 @@ async def test_a_claim_is_prepared_over_the_kubelet_s_socket_and_unprepared(worl
     assert list((world.folder / "cdi").iterdir()) == []
 
 
+async def test_pods_that_come_to_share_a_claim_are_added_though_the_kubelet_calls_for_the_first_alone(
+    world: PluginWorld,
+) -> None:
+    plugin = await world.start()
+    uid = await world.add_claim()
+    await world.prepare(uid)
+    await world.until(lambda: plugin.metrics.registry.get_sample_value("timeslice_claims_prepared") == 1)
+    raw = world.server.one(CLAIMS, "c", namespace="rl")
+    assert raw
+    second = {"resource": "pods", "name": "second", "uid": "uid-2"}
+    status = {**raw["status"], "reservedFor": [*raw["status"]["reservedFor"], second]}
+    await world.server.put(CLAIMS, {**raw, "status": status})
+    await world.until(lambda: "uid-2" in world.parts.claims[uid].pods)
+    assert len(world.records().claims[uid].pods) == 2
+
+
+async def test_a_claim_of_one_pod_alone_is_not_watched(world: PluginWorld) -> None:
+    plugin = await world.start()
+    uid = await world.add_claim(owner="pod-of-c")
+    await world.prepare(uid)
+    await world.until(lambda: plugin.metrics.registry.get_sample_value("timeslice_claims_prepared") == 1)
+    assert not any(call.is_watch and call.place.plural == "resourceclaims" for call in world.server.calls)
+
+
 async def test_a_refusal_reaches_the_kubelet_the_claim_the_pod_and_the_metrics_in_the_same_words(
     world: PluginWorld,
 ) -> None:
@@ -198,6 +222,17 @@ async def test_a_spoilt_checkpoint_is_made_anew_from_slices_claims_and_cdi_specs
     assert after.claims[uid] == replace(before.claims[uid], changed_at=after.claims[uid].changed_at)
     await world.until(lambda: set(world.parts.claims) == {uid})
     assert await world.prepare(uid) == first
+
+
+async def test_records_lost_while_it_runs_end_the_process_whose_next_start_finds_them(world: PluginWorld) -> None:
+    plugin = await world.start()
+    uid = await world.add_claim()
+    await world.prepare(uid)
+    (world.config.state_dir / "claims.json").write_text("spoilt")
+    await world.until(plugin.fatal.done)
+    await world.stop()
+    await world.start()
+    await world.until(lambda: set(world.parts.claims) == {uid})
 
 
 async def test_slices_stay_as_they_are_until_the_groups_have_been_heard(world: PluginWorld) -> None:

@@ -95,14 +95,12 @@ async def test_lanes_stay_while_claims_are_prepared_though_the_server_drops_fiel
     assert names(await published.next()) == ["gpu-0-slot-0", "gpu-0-slot-1"]
 
 
-async def test_prepared_claims_and_devices_are_counted(published: Published) -> None:
+async def test_devices_are_counted_by_mode(published: Published) -> None:
     await published.next()
-    published.checkpoint.update(lambda records: records.with_claim(record("u", "GPU-0")))
     published.view = replace(published.view, gpus=(gpu(0), gpu(1)))
     published.publication.change()
     await published.next()
     read = published.metrics.registry.get_sample_value
-    assert read("timeslice_claims_prepared") == 1
     assert read("timeslice_devices_published", {"mode": "lanes"}) == 2
     assert read("timeslice_devices_published", {"mode": "slots"}) == 0
 

@@ -12,11 +12,12 @@ from timeslice_api.kinds import TimesliceGroup, bytes_of
 from timeslice_api.kinds import names as kinds
 
 from timeslice_driver.dra import content, device_names, refusals
-from timeslice_driver.dra.assignment import assign
+from timeslice_driver.dra.assignment import Assignment, assign
 from timeslice_driver.dra.checks import Rules, check_admission, check_neighbours
 from timeslice_driver.dra.gpus import Gpu, by_number
 from timeslice_driver.dra.pod_memory import check_pod_memory
 from timeslice_driver.dra.records import ClaimRecord, HeldDevice
+from timeslice_driver.dra.shared_claims import shareable
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ def candidate(
         raise refusals.config_invalid("adminAccess is not for time-sliced GPUs", "leave it out of the claim")
     devices = held_devices(claim, view)
     assignment = assign(claim, [pod["metadata"].get("labels") or {} for pod in pods])
-    ref, pods_now = claim.ref, {pod.uid: pod.name for pod in claim.pods}
-    made = ClaimRecord(ref.uid, ref.namespace, ref.name, "started", assignment.job, assignment.group, devices, pods_now)
+    made = record_of(claim, assignment, devices)
     if view.groups is not None:
         check_admission(claim, assignment, view.groups, view.labels)
     gpus = {gpu.uuid: gpu for gpu in view.gpus}
@@ -66,6 +66,21 @@ def candidate(
     for pod in pods:
         _check_pod(pod, made)
     return made
+
+
+def record_of(claim: Claim, assignment: Assignment, devices: tuple[HeldDevice, ...]) -> ClaimRecord:
+    """The record of a claim in state `started`."""
+    return ClaimRecord(
+        claim.ref.uid,
+        claim.ref.namespace,
+        claim.ref.name,
+        "started",
+        assignment.job,
+        assignment.group,
+        devices,
+        pods={pod.uid: pod.name for pod in claim.pods},
+        shared=shareable(claim),
+    )
 
 
 def held_devices(claim: Claim, view: NodeView) -> tuple[HeldDevice, ...]:

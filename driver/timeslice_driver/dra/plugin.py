@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from time import time
 from types import TracebackType
 from typing import Any, Final
 
 from dra_kubeletplugin import (
-    DeviceHealth,
     DroppedFieldsError,
-    Health,
     Plugin,
     PublishError,
     RegistrationError,
@@ -31,9 +28,8 @@ from timeslice_driver.dra.cdi import CdiFolder, Wiring
 from timeslice_driver.dra.checkpoint import Checkpoint, CheckpointError
 from timeslice_driver.dra.cluster import Cluster
 from timeslice_driver.dra.config import PluginConfig
-from timeslice_driver.dra.device_names import parse
 from timeslice_driver.dra.driver import TimesliceDriver
-from timeslice_driver.dra.gpus import Gpu, numbered
+from timeslice_driver.dra.gpu_watch import GpuWatch
 from timeslice_driver.dra.look import Look
 from timeslice_driver.dra.metrics import PluginMetrics
 from timeslice_driver.dra.preparation import Files, Preparation
@@ -41,8 +37,8 @@ from timeslice_driver.dra.publication import Publication
 from timeslice_driver.dra.records import Records
 from timeslice_driver.dra.refusals import RefusedError
 from timeslice_driver.dra.reports import Reports
+from timeslice_driver.dra.shared_claims import SharedClaims
 from timeslice_driver.dra.vendor_cdi import VendorCdi
-from timeslice_driver.inventory import InventoryError
 from timeslice_driver.processes import ProcFs
 
 log = logging.getLogger(__name__)
@@ -79,12 +75,12 @@ class DraPlugin:
         self.fatal: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._api = api
         self._stack = AsyncExitStack()
-        self._records = Records()
         self._complete = asyncio.Event()
-        self._found: tuple[Gpu, ...] | None = None
+        self._claims_changed = asyncio.Event()
         self._look = Look(config.libnvml, config.sys_root)
         self._procfs = ProcFs(config.proc_root)
         self._checkpoint = Checkpoint(config.state_dir)
+        self._gpus = GpuWatch(self._look, self._checkpoint, self.metrics, self._changed)
         self._cdi = CdiFolder(config.cdi_dir)
         self._cluster = Cluster(api, config.node_name, self._changed)
         vendor = VendorCdi([config.cdi_static_dir, config.cdi_dir])
@@ -102,8 +98,9 @@ class DraPlugin:
             self.metrics,
             ready=self._when_complete,
             on_failure=self._failed,
-            changed=self._changed,
+            changed=self._note_claims,
         )
+        self._shared = SharedClaims(api, self._refresh_pods)
         self._plugin = Plugin(kinds.DRIVER, self._driver, config.node_name, api, **self._places())
 
     async def __aenter__(self) -> DraPlugin:
@@ -137,7 +134,7 @@ class DraPlugin:
 
     def view(self) -> NodeView:
         """The node, now."""
-        return NodeView(self._records.gpus, self._cluster.groups, self._cluster.labels, self._host_memory())
+        return NodeView(self._gpus.gpus, self._cluster.groups, self._cluster.labels, self._host_memory())
 
     async def check(self) -> None:
         """The plugin answers on its own sockets. Raises NotWorkingError."""
@@ -156,27 +153,31 @@ class DraPlugin:
             async with self._plugin.exclusively():
                 await self._preparation.unprepare(claim.uid)
         if gone:
-            self._changed()
+            self._note_claims()
         return len(gone)
 
     async def _start(self) -> None:
         boot = await asyncio.to_thread(upkeep.boot_id, self.config.boot_id_file)
-        self._records = await asyncio.to_thread(upkeep.begin_boot, self._checkpoint, boot)
+        records = await asyncio.to_thread(upkeep.begin_boot, self._checkpoint, boot)
         self._stack.push_async_callback(self._look.close)
-        await self._look_at_gpus()
-        await self._preparation.restore(self._records)
+        await self._gpus.look()
+        await self._preparation.restore(records)
         for uid in await asyncio.to_thread(upkeep.remove_orphans, self._cdi, self._checkpoint):
             log.info("the CDI spec of claim %s was left over, and is removed", uid)
         self._keep(self._cluster.run())
         self._keep(self._reports.run())
+        self._keep(self._shared.run())
+        self._keep(self._follow_claims())
         await self._stack.enter_async_context(self._plugin)
-        self._keep(self._serve())
-        self._keep(self._watch_gpus())
+        self._keep(self._serve(anew=records.incomplete))
+        self._keep(self._gpus.run(self.config.look_interval_s))
+        self._keep(self._report())
         self._keep(self._clean_up())
+        self._note_claims()
 
-    async def _serve(self) -> None:
+    async def _serve(self, *, anew: bool) -> None:
         """Publishes once it is known what; before, what is published by an earlier start stays."""
-        if self._records.incomplete:
+        if anew:
             await self._persistently(self._find_anew, "find prepared claims anew")
         self._complete.set()
         await self._cluster.heard()
@@ -184,66 +185,47 @@ class DraPlugin:
         await self._publication.run(self._plugin, version)
 
     async def _find_anew(self) -> None:
-        """After the records were lost: the numbers of the GPUs from the slices, the claims from the API server.
-
-        On a new node there is nothing of either.
-        """
-        numbers = await upkeep.numbers_as_published(self._api, self.config.node_name)
-        known = [Gpu(number, uuid) for uuid, number in numbers.items()]
-        if self._found is not None:
-            gpus = numbered(self._found, known, needed=numbers.keys())
-        else:
-            gpus = self._records.gpus or tuple(replace(gpu, fault="the NVIDIA driver does not answer") for gpu in known)
-        view = replace(self.view(), gpus=gpus)
-        claims = await upkeep.claims_as_allocated(self._api, self.config.node_name, view, self._cdi)
+        gpus, claims = await upkeep.find_anew(
+            self._api, self.config.node_name, view=self.view(), found=self._gpus.found, cdi=self._cdi
+        )
 
         def change(records: Records) -> Records:
             claimed = {claim.uid: claim for claim in claims} | dict(records.claims)
             return replace(records, gpus=gpus, claims=claimed, incomplete=False)
 
-        self._records = await asyncio.to_thread(self._checkpoint.update, change)
-        await self._preparation.restore(self._records)
+        records = await asyncio.to_thread(self._checkpoint.update, change)
+        self._gpus.take(records.gpus)
+        self._gpus.records_lost = False
+        await self._preparation.restore(records)
         await asyncio.to_thread(upkeep.remove_orphans, self._cdi, self._checkpoint)
+        self._note_claims()
 
-    async def _look_at_gpus(self) -> None:
-        fault = ""
+    async def _refresh_pods(self, uid: str, pods: Mapping[str, str]) -> None:
         try:
-            self._found = await self._look.found()
-        except InventoryError as error:
-            self._found, fault = None, f"{error}; {error.hint}" if error.hint else str(error)
-            log.error("the NVIDIA driver does not answer: %s", fault)
-        found = self._found
-        before = self._records
-        self._records = await asyncio.to_thread(upkeep.remember_gpus, self._checkpoint, found, fault)
-        if self._records.gpus != before.gpus:
-            self._tell_gpus(before.gpus)
-            self._changed()
+            async with self._plugin.exclusively():
+                await self._preparation.refresh_pods(uid, pods)
+        except CheckpointError as error:
+            log.error("the pods of claim %s are not as they should be: %s", uid, error)
 
-    def _tell_gpus(self, before: Sequence[Gpu]) -> None:
-        faults = {gpu.uuid: gpu.fault for gpu in before}
-        for gpu in self._records.gpus:
-            if gpu.fault != faults.get(gpu.uuid, ""):
-                log.warning("gpu-%d (%s): %s", gpu.number, gpu.uuid, gpu.fault or "it is well again")
-        self.metrics.unhealthy_gpus.set(sum(bool(gpu.fault) for gpu in self._records.gpus))
-
-    async def _watch_gpus(self) -> None:
+    async def _report(self) -> None:
+        """For the pods' status, and for metrics."""
         while True:
-            self._report_health()
-            await asyncio.sleep(self.config.look_interval_s)
-            try:
-                await self._look_at_gpus()
-            except CheckpointError as error:
-                log.error("%s", error)
+            if self._gpus.records_lost and self._complete.is_set() and not self.fatal.done():
+                self.fatal.set_result(CheckpointError("the records of prepared claims were lost; a start finds them"))
+            last = self._publication.last
+            names = [device["name"] for device in last.content.devices] if last else []
+            self._plugin.report_health(self._gpus.health(self.config.node_name, names))
             self.metrics.slices_published.set(self._plugin.slices)
+            await asyncio.sleep(self.config.look_interval_s)
 
-    def _report_health(self) -> None:
-        """For the pods' status. A GPU that has not been looked at for a while counts as unknown by itself."""
-        last, gpus = self._publication.last, {gpu.number: gpu for gpu in self._records.gpus}
-        devices = last.content.devices if last else ()
-        named = [(device["name"], name) for device in devices if (name := parse(device["name"]))]
-        self._plugin.report_health(
-            [_health(self.config.node_name, each, gpus[name.number]) for each, name in named if name.number in gpus]
-        )
+    async def _follow_claims(self) -> None:
+        """Counts what is prepared, and follows the claims that may get further pods."""
+        while True:
+            await self._claims_changed.wait()
+            self._claims_changed.clear()
+            records = await asyncio.to_thread(self._checkpoint.read)
+            self.metrics.claims_prepared.set(len(records.completed))
+            self._shared.follow(records.completed)
 
     async def _clean_up(self) -> None:
         while True:
@@ -290,6 +272,11 @@ class DraPlugin:
             return "the plugin's records were lost, and the API server does not answer to make them anew"
         return ""
 
+    def _note_claims(self) -> None:
+        """Other claims are prepared than before."""
+        self._claims_changed.set()
+        self._publication.change()
+
     def _changed(self) -> None:
         self._publication.change()
         self.metrics.host_memory_bytes.set(self._host_memory())
@@ -310,11 +297,6 @@ class DraPlugin:
             "pod_uid": config.pod_uid,
             "health": True,
         }
-
-
-def _health(pool: str, device: str, gpu: Gpu) -> DeviceHealth:
-    health = Health.UNHEALTHY if gpu.fault else Health.HEALTHY
-    return DeviceHealth(pool, device, health, gpu.fault, checked_at=time())
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

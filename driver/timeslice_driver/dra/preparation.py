@@ -104,6 +104,18 @@ class Preparation:
             except (CheckpointError, OSError) as error:
                 raise refusals.node_fault(str(error), "look at the node's disk") from error
 
+    async def refresh_pods(self, uid: str, pods: Mapping[str, str]) -> None:
+        """Other pods have the claim now (names by UID). One that is not prepared is passed over.
+
+        Raises:
+            CheckpointError: the disk fails.
+        """
+        async with self._one_at_a_time:
+            known = (await asyncio.to_thread(self._files.checkpoint.read)).claims.get(uid)
+            if known and known.state == "completed" and dict(known.pods) != dict(pods):
+                await self._write(replace(known, pods=dict(pods)))
+                await self._parts.refresh_pods(uid, pods)
+
     async def restore(self, records: Records) -> None:
         """Has everything that is completed in place again: parts first, then CDI specs. What cannot be is logged."""
         async with self._one_at_a_time:

@@ -89,7 +89,6 @@ class Publication:
 
     async def _publish(self, plugin: Publishing, version: tuple[int, int, int]) -> None:
         records = await asyncio.to_thread(self._checkpoint.read)
-        self._metrics.claims_prepared.set(len(records.completed))
         choice = choose(self._wanted, version=version, dropped=self._dropped, in_use=mode_in_use(records))
         made = Published(choice, self._content(choice.mode, records))
         if made == self.last:

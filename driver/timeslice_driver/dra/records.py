@@ -50,6 +50,7 @@ class ClaimRecord:
     Attributes:
         state: `started` while it is being prepared; `completed`; `unprepared` for a while after, to know late calls.
         pods: names by UID of those that it was prepared for.
+        shared: further pods may come to have it.
         changed_at: when it got into its state (Unix time, seconds).
         extra: keys of another version.
     """
@@ -62,6 +63,7 @@ class ClaimRecord:
     group: str
     devices: tuple[HeldDevice, ...]
     pods: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = False
     changed_at: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -14,10 +14,11 @@ from dra_kubeletplugin.apiserver import CLAIMS, SLICES, ApiServer, NotFoundError
 from timeslice_api.kinds import names as kinds
 
 from timeslice_driver.dra import device_names
-from timeslice_driver.dra.candidate import NodeView, held_devices
+from timeslice_driver.dra.assignment import Assignment
+from timeslice_driver.dra.candidate import NodeView, held_devices, record_of
 from timeslice_driver.dra.cdi import CdiFolder, assignment_in, vendor_ids_in
 from timeslice_driver.dra.checkpoint import Checkpoint
-from timeslice_driver.dra.gpus import Gpu, numbered, without_driver
+from timeslice_driver.dra.gpus import GONE, Gpu, numbered, without_driver
 from timeslice_driver.dra.records import ClaimRecord, Records
 from timeslice_driver.dra.refusals import RefusedError
 
@@ -85,6 +86,27 @@ def remove_orphans(cdi: CdiFolder, checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(orphans)
 
 
+async def find_anew(
+    api: ApiServer, node_name: str, *, view: NodeView, found: Sequence[Gpu] | None, cdi: CdiFolder
+) -> tuple[tuple[Gpu, ...], tuple[ClaimRecord, ...]]:
+    """What lost records held: GPUs with their numbers, from the slices, and prepared claims. A new node has neither.
+
+    Args:
+        api: the API server.
+        node_name: of the node, and of its pool.
+        view: of the node.
+        found: what a look at the GPUs has found; None when there could be none.
+        cdi: where the claims' CDI specs are.
+
+    Raises:
+        ApiServerError: it cannot be told.
+    """
+    numbers = await numbers_as_published(api, node_name)
+    known = [Gpu(number, uuid) for uuid, number in numbers.items()]
+    gpus = without_driver(known, GONE) if found is None else numbered(found, known, needed=numbers.keys())
+    return gpus, await claims_as_allocated(api, node_name, replace(view, gpus=gpus), cdi)
+
+
 async def numbers_as_published(api: ApiServer, node_name: str) -> dict[str, int]:
     """UUIDs and numbers of GPUs in the slices that the API server has of this node; for lost records.
 
@@ -118,13 +140,11 @@ async def claims_as_allocated(
 
 def _record(claim: Claim, spec: Mapping[str, Any], view: NodeView) -> ClaimRecord | None:
     try:
-        devices, (job, group) = held_devices(claim, view), assignment_in(spec)
+        record = record_of(claim, Assignment(*assignment_in(spec)), held_devices(claim, view))
     except (RefusedError, LookupError) as error:
         log.error("claim %s was prepared, but cannot be taken over: %s", claim.ref, error)
         return None
-    pods, ref = {pod.uid: pod.name for pod in claim.pods}, claim.ref
-    record = ClaimRecord(ref.uid, ref.namespace, ref.name, "completed", job, group, devices, pods)
-    return record.with_vendor_ids(vendor_ids_in(spec, record))
+    return replace(record, state="completed").with_vendor_ids(vendor_ids_in(spec, record))
 
 
 async def gone_claims(
