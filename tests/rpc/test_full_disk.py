@@ -117,6 +117,7 @@ async def test_no_command_leaves_before_what_it_rests_on_is_written(running: Run
         lease = await running.lease("r1", "job-a")
         waiting = asyncio.create_task(running.acquire("r2", "job-b", wait_s=9))
         await running.until(lambda group: len(group.waiters) == 1)
+        assert (await running.acquire("r2", "job-b", wait_s=0)).waiting.position == 1  # answered when that is on disk
         disk.fill()
         with pytest.raises(StoreFailed):
             await running.release(lease)
