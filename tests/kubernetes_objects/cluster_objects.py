@@ -10,7 +10,7 @@ from timeslice_api.kinds import capacity_key, class_name, decode_group
 from timeslice_api.kinds.group import TimesliceGroup
 from timeslice_api.kinds.names import DRIVER, LABEL_GROUP, LABEL_JOB
 from timeslice_orchestrator.kubernetes.claims import Claim, claim_of
-from timeslice_orchestrator.kubernetes.lanes import current, slice_of
+from timeslice_orchestrator.kubernetes.lanes import slice_of
 from timeslice_orchestrator.kubernetes.occupancy import Occupancy
 from timeslice_orchestrator.kubernetes.pending import World
 from timeslice_orchestrator.kubernetes.pods import Pod, pod_of
@@ -213,8 +213,14 @@ def groups_of(raws: Iterable[Object]) -> dict[str, TimesliceGroup]:
 
 
 def occupancy(slices: Iterable[Object], claims: Iterable[Object], pods: Iterable[Object] = ()) -> Occupancy:
-    seen = [one for raw in slices if (one := slice_of(raw))]
-    return Occupancy(current(seen), map(small, claims), {raw["metadata"]["uid"]: small_pod(raw) for raw in pods})
+    found = Occupancy()
+    for raw in slices:
+        found.change_slice(None, slice_of(raw))
+    for raw in claims:
+        found.change_claim(None, small(raw))
+    for raw in pods:
+        found.change_pod(None, small_pod(raw))
+    return found
 
 
 def world(

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from cluster_objects import Object, claim, lane, node_slice, occupancy, pod, small, small_pod
+from cluster_objects import Object, claim, lane, node_slice, occupancy, pod, small
 from timeslice_orchestrator.kubernetes.disagreements import disagreements
 
 SLICES = [node_slice("node-a", lane(0, "rl-a", jobs=["a"]))]
 
 
 def texts(raw: Object, *pods: Object) -> list[str]:
-    found = disagreements(small(raw), [small_pod(one) for one in pods], occupancy(SLICES, [raw], pods))
+    found = disagreements(small(raw), occupancy(SLICES, [raw], pods))
     return [one.text for one in found]
 
 

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from cluster_objects import Object, claim, group, groups_of, occupancy, pod, small
-from timeslice_orchestrator.kubernetes.jobs import Jobs, jobs_by_group
+from cluster_objects import Object, claim, group, groups_of, occupancy, pod
+from timeslice_orchestrator.kubernetes.jobs import Jobs, jobs_of
 from timeslice_orchestrator.kubernetes.lingering import Lingering
 
 
 def jobs(raw_group: Object, claims: list[Object], pods: list[Object] | None = None) -> Jobs:
-    groups = groups_of([raw_group])
-    seen = [small(raw) for raw in claims]
-    return jobs_by_group(groups.values(), occupancy([], claims, pods or []), seen)[raw_group["metadata"]["name"]]
+    (seen,) = groups_of([raw_group]).values()
+    return jobs_of(seen, occupancy([], claims, pods or []))
 
 
 def at(raw: Object, minute: int) -> Object:
@@ -87,10 +86,10 @@ def test_a_job_without_claims_stays_for_a_while_at_its_place() -> None:
     lingering = Lingering(10, clock)
     (seen,) = groups_of([group("rl-a", status_jobs=["gone", "here"])]).values()
     assert lingering.kept(seen, Jobs(("here", "new"))).listed == ("gone", "here", "new")
-    assert lingering.over_in() == 10
+    assert lingering.over_in("rl-a") == 10
     clock.now += 9
     assert lingering.kept(seen, Jobs(("here",))).listed == ("gone", "here")
-    assert lingering.over_in() == 1
+    assert lingering.over_in("rl-a") == 1
     clock.now += 1
     assert lingering.kept(seen, Jobs(("here",))).listed == ("here",)
 
@@ -118,5 +117,5 @@ def test_groups_that_are_gone_are_forgotten() -> None:
     lingering = Lingering(10, Clock())
     (seen,) = groups_of([group("rl-a", status_jobs=["a"])]).values()
     lingering.kept(seen, Jobs())
-    lingering.forget_all_but(())
-    assert lingering.over_in() is None
+    lingering.forget("rl-a")
+    assert lingering.over_in("rl-a") is None

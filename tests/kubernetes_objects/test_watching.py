@@ -242,8 +242,8 @@ async def test_a_second_leader_takes_over_without_changing_anything(world: World
 async def test_pods_that_ended_are_not_watched(world: World) -> None:
     watching = await world.watch()
     await world.put_pod(pod("p", "c", job="b"))
-    await until(lambda: len(watching.cluster.pods) == 1)
+    await until(lambda: len(watching.cluster.occupancy.pods) == 1)
     raw = world.server.one(PODS, "p", namespace="team")
     assert raw
     await world.server.put(PODS, {**raw, "status": {"phase": "Succeeded"}})
-    await until(lambda: len(watching.cluster.pods) == 0)
+    await until(lambda: len(watching.cluster.occupancy.pods) == 0)

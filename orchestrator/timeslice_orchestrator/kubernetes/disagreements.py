@@ -21,8 +21,9 @@ class Disagreement:
     text: str
 
 
-def disagreements(claim: Claim, pods: Sequence[Pod], occupancy: Occupancy) -> list[Disagreement]:
+def disagreements(claim: Claim, occupancy: Occupancy) -> list[Disagreement]:
     """Of the labels of a claim and its pods, those that differ from its configuration and what was allocated."""
+    pods = occupancy.pods_of(claim)
     return [*_groups(claim, pods, occupancy), *_jobs(claim, pods, occupancy)]
 
 

@@ -194,9 +194,9 @@ class Evictions:
 
 def refused(cluster: Cluster) -> Iterator[Refused]:
     """Pods that wait on their node for a claim that it refused."""
-    claims = [claim for claim in cluster.claims.values() if claim.refusal and claim.uses]
+    claims = [claim for claim in cluster.occupancy.claims.values() if claim.refusal and claim.uses]
     for claim in claims:
         for ref in claim.pods:
-            pod = cluster.pods.get(ref.uid)
+            pod = cluster.occupancy.pods.get(ref.uid)
             if pod and claim.refusal and pod.pending and pod.node and not pod.deleting:
                 yield Refused(pod, claim, claim.refusal)

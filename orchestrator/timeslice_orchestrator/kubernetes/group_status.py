@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -27,7 +28,7 @@ from timeslice_orchestrator.kubernetes.cluster import GROUPS, Cluster
 from timeslice_orchestrator.kubernetes.conditions import JOBS_FULL, Condition, applied, conditions, differ, invalid
 from timeslice_orchestrator.kubernetes.device_classes import Step
 from timeslice_orchestrator.kubernetes.events import Events, Note
-from timeslice_orchestrator.kubernetes.jobs import Jobs, jobs_by_group
+from timeslice_orchestrator.kubernetes.jobs import jobs_of
 from timeslice_orchestrator.kubernetes.lingering import Lingering
 from timeslice_orchestrator.kubernetes.raw import Raw, at
 
@@ -70,38 +71,50 @@ class GroupStatus:
         self._events = events
         self._clock = clock
         self._lingering = Lingering(linger_s, clock)
+        self._touched: dict[str, None] = {}
+        self._due: dict[str, float] = {}  # when groups are to be looked at though nothing changed
         self._classless_since: dict[str, float] = {}  # of groups that are being deleted, by UID
 
+    def touch(self, names: Iterable[str]) -> None:
+        """Something changed that these groups depend on; "" stands for all of them."""
+        for name in names:
+            self._touched.update(dict.fromkeys([name] if name else self._cluster.groups.raw))
+
     async def step(self) -> float | None:
-        """Brings all groups to what they have to be; returns after how many seconds there is more to do.
+        """Brings the groups that were touched to what they have to be, and those whose time has come; returns after how
+        many seconds there is more to do.
 
         Raises:
-            ApiServerError: the first of those that groups met; the others were served.
+            ApiServerError: the first of those that groups met; the others were served, and these are touched again.
         """
-        groups = self._cluster.groups
-        jobs = jobs_by_group(groups.good.values(), self._cluster.occupancy, self._cluster.claims.values())
-        jobs = {name: self._lingering.kept(groups.good[name], found) for name, found in jobs.items()}
-        self._lingering.forget_all_but({group.metadata.uid for group in groups.good.values()})
+        self.touch([name for name, due in self._due.items() if due <= self._clock()])
+        touched, self._touched = self._touched, {}
         failures: list[ApiServerError] = []
-        waits: list[float | None] = [self._lingering.over_in()]
-        for name in list(groups.raw):
+        for name in touched:
+            self._due.pop(name, None)
             try:
-                waits.append(await self._one(name, jobs.get(name, Jobs())))
+                wait_s = await self._one(name)
             except (ConflictError, NotFoundError) as error:
                 _log.debug("group %s changed meanwhile, and is looked at again: %s", name, error)
-                waits.append(_CHANGED_S)
+                wait_s = _CHANGED_S
             except ApiServerError as error:
                 _log.warning("group %s: %s", name, error)
                 failures.append(error)
+                self.touch([name])
+                continue
+            if wait_s is not None:
+                self._due[name] = self._clock() + wait_s
+            await asyncio.sleep(0)  # at the start there may be hundreds
         if failures:
             raise failures[0]
-        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
+        return max(0.0, min(self._due.values()) - self._clock()) if self._due else None
 
-    async def _one(self, name: str, jobs: Jobs) -> float | None:
+    async def _one(self, name: str) -> float | None:
         raw = self._cluster.groups.raw.get(name)
         group = self._cluster.groups.good.get(name)
         problem = self._cluster.groups.problems.get(name)
         if raw is None:
+            self._lingering.forget(name)
             return None
         if group is None:
             await self._tell(raw, _Wanted((), (invalid(problem or ""),)))
@@ -109,13 +122,15 @@ class GroupStatus:
         if not group.deleted and FINALIZER not in group.metadata.finalizers:
             await self._set_finalizers(raw, [*group.metadata.finalizers, FINALIZER])
         taken = await self._mend_class(group)
+        jobs = self._lingering.kept(group, jobs_of(group, self._cluster.occupancy))
         allocated = self._cluster.occupancy.allocated_in(name)
         offered = self._cluster.occupancy.offered(name)
         told = conditions(group, offered, jobs=jobs, allocated=allocated, class_taken=taken)
         if problem:
             told = (invalid(f"{problem}; the last good version is in force"), *told[1:])
         await self._tell(raw, _Wanted(jobs.listed, told))
-        return await self._let_go(raw, group, allocated)
+        waits = (self._lingering.over_in(name), await self._let_go(raw, group, allocated))
+        return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
     async def _mend_class(self, group: TimesliceGroup) -> bool:
         """True when somebody else has a class of that name."""

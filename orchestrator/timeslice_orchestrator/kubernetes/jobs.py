@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from timeslice_api.errors import ConfigError
@@ -26,22 +26,18 @@ class Jobs:
     beyond: tuple[str, ...] = ()
 
 
-def jobs_by_group(
-    groups: Iterable[TimesliceGroup], occupancy: Occupancy, claims: Iterable[Claim]
-) -> Mapping[str, Jobs]:
-    """The jobs of every group.
+def jobs_of(group: TimesliceGroup, occupancy: Occupancy) -> Jobs:
+    """The jobs of a group.
 
     Those that the status has keep their places before newer ones, and these come in the order in which their claims
     were made, so a group that is full does not change its mind.
     """
-    asking: dict[str, dict[str, None]] = {}
-    known = {group.name: group for group in groups}
-    for claim in sorted(claims, key=lambda claim: (bool(not claim.uses), claim.created, claim.uid)):
+    asking: dict[str, None] = {}
+    for claim in sorted(occupancy.asking(group.name), key=lambda claim: (not claim.uses, claim.created, claim.uid)):
         job = occupancy.job_of(claim)
-        for group_id in claim.groups:
-            if group_id in known and _may_join(known[group_id], claim, job):
-                asking.setdefault(group_id, {})[job] = None
-    return {name: _jobs(group, asking.get(name, {})) for name, group in known.items()}
+        if _may_join(group, claim, job):
+            asking[job] = None
+    return _jobs(group, asking)
 
 
 def _may_join(group: TimesliceGroup, claim: Claim, job: str) -> bool:

@@ -73,6 +73,13 @@ def current(slices: Iterable[Slice]) -> list[Lane]:
     return [lane for one in slices if one.generation == newest[one.pool] for lane in one.lanes]
 
 
+def gpu_and_rest(device: str) -> tuple[str, str]:
+    """The parts of a device's name: `gpu-0` and the group (or `slot-1`)."""
+    first, _, rest = device.partition("-")
+    number, _, rest = rest.partition("-")
+    return f"{first}-{number}", rest
+
+
 def _lane(pool: str, device: Raw) -> Lane:
     attributes, capacity = at(device, "attributes"), at(device, "capacity")
     memory = at(capacity, CAPACITY_HOST_MEMORY)
@@ -81,7 +88,7 @@ def _lane(pool: str, device: Raw) -> Lane:
     return Lane(
         pool=pool,
         device=device["name"],
-        gpu="-".join(device["name"].split("-", 2)[:2]),
+        gpu=gpu_and_rest(device["name"])[0],
         uuid=at(attributes, ATTRIBUTE_UUID).get("string", ""),
         group_id=group_id,
         slots=at(attributes, ATTRIBUTE_MODE).get("string") == MODE_SLOTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 from timeslice_api.kinds.group import TimesliceGroup
@@ -22,27 +22,27 @@ class Lingering:
     def __init__(self, linger_s: float, clock: Callable[[], float]) -> None:
         self._linger_s = linger_s
         self._clock = clock
-        self._gone_since: dict[tuple[str, str], float] = {}
+        self._gone_since: dict[str, dict[str, float]] = {}  # by group, then job
 
     def kept(self, group: TimesliceGroup, jobs: Jobs) -> Jobs:
         """The group's jobs with those that stay, in the order of the status. A job with a claim needs their place: it
         gets it."""
-        uid, now = group.metadata.uid, self._clock()
+        now, before = self._clock(), self._gone_since.pop(group.name, {})
         gone = [job for job in group.status.jobs if job not in jobs.listed and group.spec.admits_job(job)]
-        self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] != uid or key[1] in gone}
-        for job in gone:
-            self._gone_since.setdefault((uid, job), now)
+        since = {job: before.get(job, now) for job in gone}
+        if since:
+            self._gone_since[group.name] = since
         room = 0 if jobs.beyond or group.deleted else MAX_JOBS - len({*jobs.listed, *(group.spec.jobs or ())})
-        stay = [job for job in gone if self._gone_since[uid, job] + self._linger_s > now][: max(room, 0)]
+        stay = [job for job in gone if since[job] + self._linger_s > now][: max(room, 0)]
         order = {job: place for place, job in enumerate(group.status.jobs)}
         listed = sorted((*jobs.listed, *stay), key=lambda job: order.get(job, len(order)))
         return replace(jobs, listed=tuple(listed))
 
-    def forget_all_but(self, uids: Collection[str]) -> None:
-        """Only these groups are there still."""
-        self._gone_since = {key: since for key, since in self._gone_since.items() if key[0] in uids}
+    def forget(self, group: str) -> None:
+        """The group is gone."""
+        self._gone_since.pop(group, None)
 
-    def over_in(self) -> float | None:
-        """After how many seconds the next one's time is over."""
-        ends = [since + self._linger_s - self._clock() for since in self._gone_since.values()]
+    def over_in(self, group: str) -> float | None:
+        """After how many seconds the time of one of the group's jobs is over."""
+        ends = [since + self._linger_s - self._clock() for since in self._gone_since.get(group, {}).values()]
         return min((end for end in ends if end > 0), default=None)

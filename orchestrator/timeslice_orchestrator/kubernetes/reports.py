@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dra_kubeletplugin.apiserver import NODES, ApiServer
 
@@ -48,15 +48,19 @@ class Reports:
         self._clock = clock
         self._passing_since: dict[str, float] = {}  # by pod
         self._selected: dict[str, tuple[float, tuple[str, ...]]] = {}  # by selector
-        self._disagreeing: dict[str, frozenset[str]] = {}  # by claim
+        self._touched: dict[str, None] = {}  # claims, by UID
+        self._disagreeing: dict[str, tuple[str, ...]] = {}  # by claim
         self.disagreements = 0
+
+    def touch(self, claims: Iterable[Claim]) -> None:
+        """Claims whose labels, or whose pods' labels, may differ from what they were."""
+        self._touched.update({claim.uid: None for claim in claims})
 
     async def step(self) -> float | None:
         """Says it all; returns after how many seconds there may be more to say though nothing changed."""
-        pods = self._cluster.pods_by_claim()
-        waiting = [claim for claim in self._cluster.claims.values() if not claim.uses]
+        waiting = list(self._cluster.occupancy.waiting)
         world = World(self._cluster.groups.good, self._cluster.occupancy, await self._selected_by_group(waiting))
-        dues = [*self._barred(waiting, world), *self._pending(waiting, pods, world), *self._labels(pods)]
+        dues = [*self._barred(waiting, world), *self._pending(waiting, world), *self._labels()]
         return min(dues, default=None)
 
     def _barred(self, waiting: Sequence[Claim], world: World) -> Iterator[float]:
@@ -66,10 +70,10 @@ class Reports:
                 self._events.say(Note(notes.of_claim(claim), "NotAdmitted", "Admitting", text))
                 yield self._again_s
 
-    def _pending(self, waiting: Sequence[Claim], pods: Mapping[str, Sequence[Pod]], world: World) -> Iterator[float]:
+    def _pending(self, waiting: Sequence[Claim], world: World) -> Iterator[float]:
         by_pod: dict[str, tuple[Pod, list[Claim]]] = {}
         for claim in waiting:
-            for pod in pods.get(claim.uid, ()):
+            for pod in self._cluster.occupancy.pods_of(claim):
                 if pod.unschedulable and not pod.node and not pod.deleting:
                     by_pod.setdefault(pod.uid, (pod, []))[1].append(claim)
         self._passing_since = {uid: since for uid, since in self._passing_since.items() if uid in by_pod}
@@ -90,17 +94,19 @@ class Reports:
         self._events.say(Note(notes.of_pod(pod), "WaitingForGPU", "Scheduling", text))
         return self._again_s
 
-    def _labels(self, pods: Mapping[str, Sequence[Pod]]) -> Iterator[float]:
-        before, self._disagreeing = self._disagreeing, {}
-        for uid, claim in self._cluster.claims.items():
-            found = disagreements(claim, pods.get(uid, ()), self._cluster.occupancy)
-            if not found:
-                continue
-            self._disagreeing[uid] = frozenset(one.text for one in found)
-            self.disagreements += len(self._disagreeing[uid] - before.get(uid, frozenset()))
-            text = "; ".join(one.text for one in found)
-            for about in (notes.of_claim(claim), *map(notes.of_pod, pods.get(uid, ()))):
-                self._events.say(Note(about, "LabelNotFollowed", "Reading", text))
+    def _labels(self) -> Iterator[float]:
+        touched, self._touched = self._touched, {}
+        for uid in touched:
+            claim = self._cluster.occupancy.claims.get(uid)
+            found = disagreements(claim, self._cluster.occupancy) if claim else []
+            texts = tuple(dict.fromkeys(one.text for one in found))
+            self.disagreements += len(set(texts) - set(self._disagreeing.pop(uid, ())))
+            if texts:
+                self._disagreeing[uid] = texts
+        for uid, texts in self._disagreeing.items():
+            claim = self._cluster.occupancy.claims[uid]
+            for about in (notes.of_claim(claim), *map(notes.of_pod, self._cluster.occupancy.pods_of(claim))):
+                self._events.say(Note(about, "LabelNotFollowed", "Reading", "; ".join(texts)))
             yield self._again_s
 
     async def _selected_by_group(self, waiting: Sequence[Claim]) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from dra_kubeletplugin.apiserver import ApiServer, UnavailableError
 
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.kubernetes.claims import Claim
-from timeslice_orchestrator.kubernetes.cluster import Cluster
+from timeslice_orchestrator.kubernetes.cluster import Cluster, Listener
 from timeslice_orchestrator.kubernetes.events import Events
 from timeslice_orchestrator.kubernetes.evictions import Evictions, EvictionTimes
 from timeslice_orchestrator.kubernetes.group_status import GroupStatus
@@ -56,7 +56,7 @@ class WatchTimes:
     evictions: EvictionTimes = field(default_factory=EvictionTimes)
 
 
-class Watching:
+class Watching(Listener):
     """What the leader does on Kubernetes beside granting: `await start()`, later `await stop()`. Only the leader may.
 
     It needs nothing of the engine. `start` returns when `discovery` was told of all groups, so call it before nodes and
@@ -83,13 +83,7 @@ class Watching:
         self._discovery = discovery
         self._told: tuple[FileGroup, ...] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.cluster = Cluster(
-            api,
-            on_groups=self._groups_changed,
-            on_claims=self._claim_changed,
-            on_pods=self._pod_changed,
-            on_slices=self._wake_all,
-        )
+        self.cluster = Cluster(api, self)
         self._events = Events(
             api, instance or socket.gethostname(), per_minute=self._times.events_per_minute, again_s=self._times.again_s
         )
@@ -148,12 +142,32 @@ class Watching:
         await self.cluster.synced()
         await asyncio.gather(*(passes.run() for passes in self._passes.values()))
 
-    def _groups_changed(self, in_spec: bool) -> None:
+    def group_changed(self, name: str, *, in_spec: bool) -> None:
+        """See `Listener`."""
         if in_spec and self._told is not None:
             self._tell_discovery()
+        self._status.touch([name])
         self._passes["groups"].wake()
         if in_spec:
             self._passes["reports"].wake()
+
+    def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        """See `Listener`."""
+        if old is not None and new is None:
+            self._events.forget(old.uid)
+        self._reports.touch([claim for claim in (old, new) if claim])
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """See `Listener`."""
+        if old is not None and new is None:
+            self._events.forget(old.uid)
+        self._reports.touch(claim for pod in (old, new) if pod for claim in self.cluster.occupancy.claims_of(pod))
+
+    def groups_touched(self, names: set[str]) -> None:
+        """See `Listener`."""
+        self._status.touch(names)
+        for passes in self._passes.values():
+            passes.wake()
 
     def _tell_discovery(self) -> None:
         groups = tuple(
@@ -163,20 +177,6 @@ class Watching:
         if groups != self._told:
             self._told = groups
             self._discovery.groups_said(groups)
-
-    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
-        if old is not None and new is None:
-            self._events.forget(old.uid)
-        self._wake_all()
-
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is None:
-            self._events.forget(old.uid)
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for passes in self._passes.values():
-            passes.wake()
 
 
 def _ended(task: asyncio.Task[None]) -> None:
