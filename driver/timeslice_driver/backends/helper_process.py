@@ -74,7 +74,13 @@ class HelperProcess:
                 env={**os.environ, **environ},
                 process_group=0,  # Ctrl-C in a terminal is for the node, which ends after what is under way
             )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:  # nobody wants it any more
+            ours.close()
+            process.kill()
+            await asyncio.to_thread(process.wait, _REAP_S)
+            raise
         helper = cls(process, reader, writer)
         try:
             async with asyncio.timeout(timeout_s):
