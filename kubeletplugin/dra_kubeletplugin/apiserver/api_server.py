@@ -40,20 +40,24 @@ class ApiServer:
     `UnavailableError` a write may have been done.
     """
 
-    def __init__(self, client: ApiClient, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, client: ApiClient, *, timeout_s: float = 10.0, user_agent: str = "dra-kubeletplugin") -> None:
         self._client: Any = client
+        self._client.user_agent = user_agent
         self._timeout_s = timeout_s
 
     @classmethod
-    async def connect(cls, *, kubeconfig: str | None = None, timeout_s: float = 10.0) -> ApiServer:
+    async def connect(
+        cls, *, kubeconfig: str | None = None, timeout_s: float = 10.0, user_agent: str = "dra-kubeletplugin"
+    ) -> ApiServer:
         """By the given kubeconfig, else as a pod by its service account, else by $KUBECONFIG or ~/.kube/config.
 
-        Nothing is sent yet, so a server that is away is no error here.
+        Nothing is sent yet, so a server that is away is no error here. The first part of `user_agent`, up to a slash,
+        is what the objects' managed fields name as their writer.
 
         Raises:
             NoClusterError: no configuration of a cluster is found, or it cannot be read.
         """
-        return cls(ApiClient(await configuration(kubeconfig)), timeout_s=timeout_s)
+        return cls(ApiClient(await configuration(kubeconfig)), timeout_s=timeout_s, user_agent=user_agent)
 
     async def __aenter__(self) -> ApiServer:
         return self

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 from dra_kubeletplugin.apiserver import SLICES, Object
@@ -70,8 +71,8 @@ def plan(owner: Owner, pool: str, wanted: Sequence[Object], *, existing: Iterabl
 
 
 def contents(pool: Pool) -> list[Object]:
-    """The part of the specs of a pool's slices that the driver decides about."""
-    return [_content(part) for part in pool.slices or (Slice(),)]
+    """The part of the specs of a pool's slices that the driver decides about; a copy."""
+    return [deepcopy(_content(part)) for part in pool.slices or (Slice(),)]
 
 
 def content_of(item: Object) -> Object:
