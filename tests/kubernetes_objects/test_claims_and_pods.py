@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 from cluster_objects import claim, pod, refused, small, small_pod
-from timeslice_orchestrator.kubernetes.claims import PodRef, Refusal, claim_of, kept_of_claim
+from timeslice_orchestrator.kubernetes.claims import PodRef, Refusal, claim_of
 from timeslice_orchestrator.kubernetes.lanes import slice_of
-from timeslice_orchestrator.kubernetes.pods import kept_of_pod, pod_of
+from timeslice_orchestrator.kubernetes.pods import pod_of
 
 
 def test_a_claim_of_other_drivers_is_none_of_ours() -> None:
     theirs = claim("c", "rl-a")
     theirs["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "gpu.nvidia.com"
     assert claim_of(theirs) is None
-    assert kept_of_claim(theirs) is None
 
 
 def test_a_claim_tells_what_it_asks_and_has() -> None:
@@ -49,23 +48,7 @@ def test_a_refusal_is_the_condition_that_our_driver_wrote() -> None:
     assert small(raw).refusal is None
 
 
-def test_what_is_kept_of_claims_and_pods_reads_the_same_and_is_small() -> None:
-    raw = claim("c", "rl-a", job="a", on=[("node-a", 0)], pod="p")
-    raw["metadata"]["managedFields"] = [{"manager": "x" * 1000}]
-    kept = kept_of_claim(raw)
-    assert kept is not None
-    assert claim_of(kept) == claim_of(raw)
-    assert "managedFields" not in kept["metadata"]
-    full = pod("p", "c", job="a")
-    full["spec"]["containers"] = [{"env": ["x" * 1000]}]
-    smaller = kept_of_pod(full)
-    assert smaller is not None
-    assert pod_of(smaller) == pod_of(full)
-    assert "containers" not in smaller["spec"]
-
-
 def test_pods_without_claims_are_not_kept() -> None:
-    assert kept_of_pod(pod("p")) is None
     assert pod_of(pod("p")) is None
 
 

@@ -247,3 +247,13 @@ async def test_pods_that_ended_are_not_watched(world: World) -> None:
     assert raw
     await world.server.put(PODS, {**raw, "status": {"phase": "Succeeded"}})
     await until(lambda: len(watching.cluster.occupancy.pods) == 0)
+
+
+async def test_of_claims_and_pods_only_what_is_read_is_kept(world: World) -> None:
+    watching = await world.watch()
+    large = pod("p", "c", job="b")
+    large["spec"]["containers"] = [{"env": ["x" * 1000]}]
+    await world.put_claim(claim("c", "rl-a", job="b"), await world.put_pod(large))
+    await until(lambda: watching.cluster.occupancy.claims and watching.cluster.occupancy.pods)
+    kept = [item for reflector in watching.cluster._reflectors for item in reflector.objects.values()]
+    assert [set(item) for item in kept] == [{"metadata", "seen"}] * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from timeslice_api.kinds.names import (
     CAPACITY_HOST_MEMORY,
@@ -116,14 +115,6 @@ def claim_of(raw: Raw) -> Claim | None:
         pods=tuple(dict.fromkeys(_pods(raw))),
         refusal=_refusal(raw),
     )
-
-
-def kept_of_claim(raw: dict[str, Any]) -> dict[str, Any] | None:
-    """The raw object without what nobody here reads, for a cache of many; None when it has nothing to do with us."""
-    if claim_of(raw) is None:
-        return None
-    metadata = {key: value for key, value in raw["metadata"].items() if key not in ("managedFields", "annotations")}
-    return {**raw, "metadata": metadata}
 
 
 def _is_ours(entry: Raw) -> bool:

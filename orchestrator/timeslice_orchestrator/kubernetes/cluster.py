@@ -20,16 +20,18 @@ from dra_kubeletplugin.apiserver import (
 )
 from timeslice_api.kinds.names import API_GROUP, DRIVER, PLURAL_GROUP, VERSION, group_of_class
 
-from timeslice_orchestrator.kubernetes.claims import Claim, claim_of, kept_of_claim
+from timeslice_orchestrator.kubernetes.claims import Claim, claim_of
 from timeslice_orchestrator.kubernetes.groups import Groups, kept_of_group
 from timeslice_orchestrator.kubernetes.lanes import slice_of
 from timeslice_orchestrator.kubernetes.occupancy import Occupancy
-from timeslice_orchestrator.kubernetes.pods import Pod, kept_of_pod, pod_of
+from timeslice_orchestrator.kubernetes.pods import Pod, pod_of
 
 _log = logging.getLogger(__name__)
 
 GROUPS = Resource(API_GROUP, VERSION, PLURAL_GROUP, namespaced=False)
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+
+_KEYS = ("uid", "namespace", "name", "resourceVersion")  # what a reflector needs of an object's metadata
 
 _Seen = TypeVar("_Seen")
 
@@ -62,16 +64,17 @@ class Cluster:
         self.groups = Groups()
         self.occupancy = Occupancy()
         self._listener = listener
-        claims, pods = _Copies(claim_of, self._claim_changed), _Copies(pod_of, self._pod_changed)
+        claims = _Copies(claim_of, self._claim_changed)
+        pods = _Copies(pod_of, self._pod_changed)
         slices = _Copies(slice_of, lambda old, new: self._touch(self.occupancy.change_slice(old, new)))
         self._groups = Reflector(api, GROUPS, on_change=_guarded(self._take_group), keep=_guarded_keep(kept_of_group))
         self._classes = Reflector(api, DEVICE_CLASSES, on_change=_guarded(self._take_class))
         self._reflectors = (
             self._groups,
             self._classes,
-            Reflector(api, CLAIMS, on_change=_guarded(claims.take), keep=_guarded_keep(kept_of_claim)),
-            Reflector(api, PODS, fields=_NOT_ENDED, on_change=_guarded(pods.take), keep=_guarded_keep(kept_of_pod)),
-            Reflector(api, SLICES, fields=f"spec.driver={DRIVER}", on_change=_guarded(slices.take)),
+            claims.reflector(api, CLAIMS),
+            pods.reflector(api, PODS, fields=_NOT_ENDED),
+            slices.reflector(api, SLICES, fields=f"spec.driver={DRIVER}"),
         )
 
     def device_class(self, name: str) -> Object | None:
@@ -121,22 +124,28 @@ class Cluster:
 
 
 class _Copies(Generic[_Seen]):
-    """The small forms of a reflector's objects, by UID."""
+    """Objects in the small form in which alone they are kept: of thousands, the whole ones would take much room."""
 
     def __init__(
         self, form: Callable[[Object], _Seen | None], changed: Callable[[_Seen | None, _Seen | None], None]
     ) -> None:
         self._form = form
         self._changed = changed
-        self._all: dict[str, _Seen] = {}
+        self._all: dict[str, _Seen] = {}  # by UID
 
-    def take(self, change: Change) -> None:
-        """Follows the reflector; tells of what concerns us, and only if the small form differs."""
+    def reflector(self, api: ApiServer, resource: Resource, *, fields: str = "") -> Reflector:
+        """One that follows the resource and tells of what concerns us, and only when the small form differs."""
+        return Reflector(api, resource, fields=fields, on_change=_guarded(self._take), keep=_guarded_keep(self._kept))
+
+    def _kept(self, raw: Object) -> Object | None:
+        seen = self._form(raw)
+        metadata = {key: raw["metadata"].get(key, "") for key in _KEYS}
+        return None if seen is None else {"metadata": metadata, "seen": seen}
+
+    def _take(self, change: Change) -> None:
         uid = (change.new or change.old or {})["metadata"]["uid"]
-        old, new = self._all.get(uid), self._form(change.new) if change.new else None
-        if new is None:
-            self._all.pop(uid, None)
-        else:
+        old, new = self._all.pop(uid, None), change.new["seen"] if change.new else None
+        if new is not None:
             self._all[uid] = new
         if old != new:
             self._changed(old, new)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from timeslice_api.kinds.names import LABEL_GROUP, LABEL_JOB
 
@@ -54,21 +53,6 @@ def pod_of(raw: Raw) -> Pod | None:
         deleting="deletionTimestamp" in metadata,
         claims=tuple(_claims(raw)),
     )
-
-
-def kept_of_pod(raw: dict[str, Any]) -> dict[str, Any] | None:
-    """The raw object with only what is read here, for a cache of many; None when it has no claims."""
-    if not items(raw, "spec", "resourceClaims"):
-        return None
-    metadata, spec, status = raw["metadata"], raw["spec"], at(raw, "status")
-    names = ("uid", "namespace", "name", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
-    conditions = [condition for condition in items(status, "conditions") if condition.get("type") == "PodScheduled"]
-    kept = {key: status[key] for key in ("phase", "resourceClaimStatuses") if key in status}
-    return {
-        "metadata": {key: metadata[key] for key in names if key in metadata},
-        "spec": {key: spec[key] for key in ("nodeName", "resourceClaims") if key in spec},
-        "status": {**kept, "conditions": conditions},
-    }
 
 
 def _is_unschedulable(condition: Raw) -> bool:
