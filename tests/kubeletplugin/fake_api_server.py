@@ -45,6 +45,7 @@ class Call:
     query: dict[str, str]
     body: Any
     token: str
+    agent: str = ""
 
     @property
     def is_watch(self) -> bool:
@@ -212,7 +213,8 @@ class FakeApiServer:
         text = await request.text()
         place = Place(group, plural, namespace, name)
         token = request.headers.get("Authorization", "").partition(" ")[2]
-        return Call(request.method, place, subresource, dict(request.query), json.loads(text or "{}"), token)
+        agent = request.headers.get("User-Agent", "")
+        return Call(request.method, place, subresource, dict(request.query), json.loads(text or "{}"), token, agent)
 
     async def _do(self, call: Call, content_type: str) -> Object:
         place, store = call.place, self.store

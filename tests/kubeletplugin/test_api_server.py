@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dra_kubeletplugin.apiserver import (
@@ -25,6 +27,8 @@ from dra_kubeletplugin.apiserver import (
     UnauthorizedError,
     UnavailableError,
 )
+from dra_kubeletplugin.apiserver.connection import configuration
+from dra_kubeletplugin.apiserver.errors import from_answer
 from fake_api_server import Call, FakeApiServer, Refusal
 
 
@@ -245,3 +249,36 @@ async def test_cancelling_a_request_ends_it_at_once(server: FakeApiServer, api: 
     asking.cancel()
     done, _ = await asyncio.wait([asking], timeout=1)
     assert done
+
+
+async def test_in_a_pod_the_service_account_leads_to_the_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "token").write_text("t0ken")
+    (folder / "ca.crt").write_text("certificate")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    loader: Any = importlib.import_module("kubernetes.aio.config.incluster_config")
+    monkeypatch.setattr(loader, "SERVICE_TOKEN_FILENAME", str(folder / "token"))
+    monkeypatch.setattr(loader, "SERVICE_CERT_FILENAME", str(folder / "ca.crt"))
+    found = await configuration()
+    assert found.host == "https://10.0.0.1:443"
+    assert await found.get_api_key_with_prefix("BearerToken") == "bearer t0ken"
+
+
+def test_a_word_of_a_proxy_is_told_as_it_is() -> None:
+    error = from_answer(502, b"<html>Bad Gateway</html>", {})
+    assert isinstance(error, UnavailableError)
+    assert "Bad Gateway" in str(error)
+
+
+def test_a_date_in_retry_after_is_a_second() -> None:
+    error = from_answer(429, b"", {"Retry-After": "Sun, 29 Nov 2026 16:00:00 GMT"})
+    assert isinstance(error, ThrottledError)
+    assert error.retry_after_s == 1
+
+
+async def test_the_writer_is_named_by_the_user_agent(server: FakeApiServer) -> None:
+    agents: list[str] = []
+    server.hooks.append(lambda call: agents.append(call.agent))
+    async with server.connect() as api:
+        await api.list(NODES)
+    assert agents == ["dra-kubeletplugin"]

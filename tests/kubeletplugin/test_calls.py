@@ -161,6 +161,37 @@ async def test_a_defect_of_the_driver_reaches_the_pod_with_its_text(
         assert not (await kubelet.prepare(ref))[ref.uid].error, "the lock is free again"
 
 
+async def test_a_driver_may_refuse_all_claims_of_a_call_at_once(
+    server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, driver: ScriptedDriver
+) -> None:
+    first, second = await allocate(server, "a"), await allocate(server, "b")
+    driver.raises = PrepareError("not now")
+    async with new_plugin():
+        await kubelet.register_all()
+        answer = await kubelet.prepare(first, second)
+        assert [answer[ref.uid].error for ref in (first, second)] == ["not now", "not now"]
+
+
+async def test_a_lock_that_cannot_be_taken_is_an_error_of_each_claim(
+    kubelet: FakeKubelet, new_plugin: NewPlugin, folder: Path
+) -> None:
+    async with new_plugin():
+        await kubelet.register_all()
+        (folder / "data/serialize.lock").mkdir()
+        assert "cannot take the lock" in (await kubelet.unprepare(ClaimRef("jobs", "c", "u-1")))["u-1"].error
+
+
+async def test_metadata_that_cannot_be_written_fails_the_claim(
+    server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, driver: ScriptedDriver, folder: Path
+) -> None:
+    ref = await allocate(server, "c")
+    driver.devices = lambda claim: [PreparedDevice("p", "d", metadata={})]
+    (folder / "cdi").write_text("a file where a folder should be")
+    async with new_plugin(metadata=True):
+        await kubelet.register_all()
+        assert "cannot write the files" in (await kubelet.prepare(ref))[ref.uid].error
+
+
 async def test_a_claim_that_the_driver_forgets_has_failed(
     server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, driver: ScriptedDriver
 ) -> None:
