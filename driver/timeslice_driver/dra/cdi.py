@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from timeslice_api import names
 
-from timeslice_driver.dra.checkpoint import replace_file, sync_folder
+from timeslice_driver.dra.checkpoint import replace_file
 from timeslice_driver.dra.records import ClaimRecord, HeldDevice
 from timeslice_driver.dra.vendor_cdi import KIND as VENDOR_KIND
 
@@ -115,6 +115,8 @@ def vendor_ids_in(content: Mapping[str, Any], claim: ClaimRecord) -> dict[str, s
 class CdiFolder:
     """Our specs in the folder where the runtime looks for those that come and go (/var/run/cdi). Its methods block.
 
+    Nothing is synced to a disk: no spec is of use after the end of the machine.
+
     Raises (all of them):
         OSError: the folder cannot be written.
     """
@@ -135,7 +137,7 @@ class CdiFolder:
                 return False
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
-        replace_file(path, data, mode=0o644)
+        replace_file(path, data, mode=0o644, durable=False)
         return True
 
     def read(self, uid: str) -> dict[str, Any]:
@@ -148,11 +150,7 @@ class CdiFolder:
 
     def remove(self, uid: str) -> None:
         """Takes a claim's spec away. None is fine."""
-        try:
-            self.path(uid).unlink()
-        except FileNotFoundError:
-            return
-        sync_folder(self._folder)
+        self.path(uid).unlink(missing_ok=True)
 
     def uids(self) -> frozenset[str]:
         """Claims that have a spec."""

@@ -119,11 +119,10 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
         beside.unlink(missing_ok=True)
         raise
     if durable:
-        sync_folder(path.parent)
+        _sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """What was renamed or removed in a folder is so on disk."""
+def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -17,6 +17,8 @@ from timeslice_driver.dra.gpus import Gpu
 MIB: Final = 1 << 20
 _MAX_STRING: Final = 64
 _MAX_ENTRIES: Final = 32
+_OTHER_ENTRIES: Final = 13 + 2  # attributes; and seats and host memory among the capacities
+MOST_JOBS: Final = _MAX_ENTRIES - _OTHER_ENTRIES  # that a device has room for
 _LEAST_HOST_MEMORY: Final = 2 * MIB  # the API wants min + step of a range to be within the value
 
 
@@ -74,12 +76,11 @@ def default_host_memory(gpu: Gpu, share: int) -> int:
 
 def fitting_jobs(jobs: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Capacity names for as many jobs as a device has room for, the first first; and the jobs that found none."""
-    room = _MAX_ENTRIES - len(attributes(Gpu(0, ""), mode="", group="", slot=0)) - 2  # seats and host memory
     keys: dict[str, None] = {}
     left_out = []
     for job in jobs:
         key = capacity_key(job)
-        if key in keys or len(keys) < room:
+        if key in keys or len(keys) < MOST_JOBS:
             keys[key] = None
         else:
             left_out.append(job)

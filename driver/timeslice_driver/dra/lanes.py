@@ -27,29 +27,34 @@ def lanes(gpus: Sequence[Gpu], offers: Sequence[Offer], *, host_memory: int) -> 
         offers: the node's groups.
         host_memory: what the node has for snapshots in all (bytes).
     """
-    devices = [_lane(gpu, offer, gpus, host_memory) for gpu in gpus for offer in offers if offer.covers(gpu.uuid)]
-    left_out = {offer.group: jobs for offer in offers if (jobs := content.fitting_jobs(offer.jobs)[1])}
+    jobs = {offer.group: content.fitting_jobs(offer.jobs) for offer in offers}
+    shares = {offer.group: content.host_memory_share(host_memory, gpus, wanted=offer.host_memory) for offer in offers}
+    devices = [
+        _lane(gpu, offer, keys=jobs[offer.group][0], share=shares[offer.group])
+        for gpu in gpus
+        for offer in offers
+        if offer.covers(gpu.uuid)
+    ]
+    left_out = {group: unfit for group, (_, unfit) in jobs.items() if unfit}
     return Content(tuple(devices), tuple(_counters(gpu) for gpu in gpus), left_out)
 
 
-def _lane(gpu: Gpu, offer: Offer, gpus: Sequence[Gpu], host_memory: int) -> dict[str, Any]:
-    share = content.host_memory_share(host_memory, gpus, wanted=offer.host_memory)
+def _lane(gpu: Gpu, offer: Offer, *, keys: Sequence[str], share: int) -> dict[str, Any]:
     device = {
         "name": str(DeviceName(gpu.number, group=offer.group)),
         "allowMultipleAllocations": True,
         "attributes": content.attributes(gpu, mode=kinds.MODE_LANES, group=offer.group, slot=-1),
-        "capacity": _capacity(gpu, offer, share),
+        "capacity": _capacity(gpu, offer, keys=keys, share=share),
         "consumesCounters": [_counters(gpu, of="counterSet")],
     }
     taints = content.taints(gpu, draining=offer.draining)
     return device | ({"taints": taints} if taints else {})
 
 
-def _capacity(gpu: Gpu, offer: Offer, share: int) -> dict[str, Any]:
+def _capacity(gpu: Gpu, offer: Offer, *, keys: Sequence[str], share: int) -> dict[str, Any]:
     """Each with a policy: a capacity without one is consumed whole by the first claim."""
     default = quantity(content.default_host_memory(gpu, share))
     memory_range = {"min": quantity(MIB), "step": quantity(MIB)}
-    keys, _ = content.fitting_jobs(offer.jobs)
     return {
         kinds.CAPACITY_SEATS: _policy(str(offer.seats), default="1", validValues=["1"]),
         kinds.CAPACITY_HOST_MEMORY: _policy(quantity(share), default=default, validRange=memory_range),

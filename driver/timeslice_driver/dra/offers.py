@@ -8,6 +8,8 @@ from typing import Protocol
 
 from timeslice_api.kinds import TimesliceGroup
 
+from timeslice_driver.dra.content import MOST_JOBS
+
 
 @dataclass(frozen=True)
 class Offer:
@@ -65,10 +67,16 @@ def _offer(group: TimesliceGroup, held: Sequence[Held]) -> Offer:
     return Offer(
         group=group.name,
         seats=group.spec.seats,
-        jobs=tuple(dict.fromkeys((*here, *group.jobs))),
+        jobs=_ordered(group.jobs, here),
         host_memory=group.spec.host_memory_bytes,
         draining=group.deleted,
     )
+
+
+def _ordered(jobs: Sequence[str], here: Sequence[str]) -> tuple[str, ...]:
+    """All of them; where there is no room for all, those that have claims here come first."""
+    every = dict.fromkeys((*jobs, *here))
+    return tuple(every if len(every) <= MOST_JOBS else dict.fromkeys((*here, *jobs)))
 
 
 def _leftover(group: str, held: Sequence[Held]) -> Offer:

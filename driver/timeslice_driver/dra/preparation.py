@@ -195,7 +195,7 @@ class Preparation:
         known = (await asyncio.to_thread(self._files.checkpoint.read)).claims.get(uid)
         if known is None:
             return False
-        await self._write(replace(known, state="unprepared"))
+        await self._write(replace(known, state="unprepared"), durable=False)
         self._done("unprepared")
         return known.state != "unprepared"
 

@@ -151,7 +151,7 @@ def encode(records: Records) -> bytes:
         "gpus": [asdict(gpu) for gpu in records.gpus],
         "claims": {uid: _from_claim(claim) for uid, claim in records.claims.items()},
     }
-    return json.dumps(content, indent=1).encode() + b"\n"
+    return json.dumps(content).encode() + b"\n"
 
 
 def decode(data: bytes) -> Records:
