@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import grpc
 from timeslice_api.errors import ConfigError
 from timeslice_api.names import checked_socket_path
 
-# Pings keep quiet waits alive through NATs; short reconnect pauses let a client find a restarted orchestrator soon. No
-# service config: the client itself decides what is repeated. https://github.com/grpc/grpc/blob/master/doc/keepalive.md
+# Pings keep quiet waits alive through NATs; short reconnect pauses let a client find a restarted orchestrator soon, and
+# a name is looked up again as often: that of a service on Kubernetes stands for the pod that leads, and for another one
+# after a failover. A successor's address that drops packets is given up after the time of an attempt. No service
+# config: the client itself decides what is repeated. https://github.com/grpc/grpc/blob/master/doc/keepalive.md
 OPTIONS: list[tuple[str, int | str]] = [
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 10_000),  # an orchestrator whose machine is gone is left about when it is replaced
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # the time limit of one attempt to connect
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # its own is 30 s
     ("grpc.service_config_disable_resolution", 1),
     ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
 ]
+
+_DNS = re.compile(r"^dns:(//[^/]*/)?")
 
 # To the node, which a process tells of itself once: the connection is closed when it was idle for a second, and needs
 # no pings, since the end of a socket on the same machine is always told.
@@ -31,10 +37,10 @@ NODE_OPTIONS: list[tuple[str, int | str]] = [
 
 
 def open_channel(address: str, options: Iterable[tuple[str, int | str]] = OPTIONS) -> grpc.Channel:
-    """A channel to `host:port` or `unix:///path`; it connects when it is first used.
+    """A channel to an address as `checked_address` has it; it connects when it is first used.
 
     Raises:
-        ConfigError: the address is neither.
+        ConfigError: the address is none.
         InvalidRequest: the socket's path is too long.
     """
     options = list(options)
@@ -45,7 +51,9 @@ def open_channel(address: str, options: Iterable[tuple[str, int | str]] = OPTION
 
 
 def checked_address(address: str) -> str:
-    """The address, when gRPC can dial it."""
+    """The address, when gRPC can dial it: `host:port`, `dns:///host:port` (a name of several, or changing, machines;
+    `dns://server/host:port` asks that name server), or `unix:///path`.
+    """
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("///") else path
@@ -53,9 +61,9 @@ def checked_address(address: str) -> str:
             raise ConfigError(f"address {address!r} has no path", hint="write unix:///absolute/path")
         checked_socket_path(path, "address")
         return f"unix:{path}"
-    host, colon, port = address.rpartition(":")
-    if not (host and colon and port.isdigit() and int(port) < 65536) or "/" in address:
-        raise ConfigError(f"address {address!r} is not host:port or unix:///path")
+    host, colon, port = _DNS.sub("", address).rpartition(":")
+    if not (host and colon and port.isdigit() and int(port) < 65536) or "/" in host:
+        raise ConfigError(f"address {address!r} is not host:port, dns:///host:port or unix:///path")
     return address
 
 

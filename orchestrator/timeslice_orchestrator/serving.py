@@ -26,6 +26,7 @@ from timeslice_orchestrator.store import NodeRecord, Store, StoredRecord
 _log = logging.getLogger(__name__)
 
 _STOP_S = 4.0  # for calls that are being answered
+_ABANDON_S = 0.5  # the same; gRPC would have them look cancelled by their callers
 _OPTIONS = (
     # Undocumented, and without them gRPC cancels requests of a burst beyond about a thousand that are not yet accepted
     # (measured: 213 of 2,000 lost; none of 5,000 with them). How many may wait is the core's to say (QueueFull).
@@ -87,9 +88,10 @@ class Serving:
         await self._stop_server(_STOP_S)
 
     async def abandon(self) -> None:
-        """Ends at once: nothing is granted, answered or sent any more."""
+        """Ends at once: nothing is granted or sent any more, and whoever asks is told no more than to ask elsewhere."""
         self.engine.abandon()
-        await self._stop_server(None)
+        self.links.end_all(Stopping("this orchestrator leads no longer"))
+        await self._stop_server(_ABANDON_S)
 
     async def _stop_server(self, grace_s: float | None) -> None:
         server, self._server = self._server, None
