@@ -42,10 +42,11 @@ async def test_a_new_group_s_lanes_are_published_within_a_second(world: PluginWo
 
 async def test_a_group_deleted_while_it_is_used_is_closed_and_goes_with_its_last_claim(world: PluginWorld) -> None:
     await world.start()
+    await world.until(lambda: len(world.devices()) == 4)
     uid = await world.add_claim()
     assert not (await world.prepare(uid)).error
     await world.server.remove(GROUPS, "rl-a")
-    await world.until(lambda: "gpu-1-rl-a" not in world.devices())
+    await world.until(lambda: set(world.devices()) == {"gpu-0-rl-a", "gpu-0-rl-b", "gpu-1-rl-b"})
     assert world.devices()["gpu-0-rl-a"]["taints"][0]["key"] == "timeslice.dev/draining"
     assert await world.unprepare(uid) == ""
     await world.until(lambda: "gpu-0-rl-a" not in world.devices())
