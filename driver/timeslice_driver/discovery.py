@@ -139,10 +139,10 @@ class Discovery:
         """Those that need no list of NVML to be found."""
         if not scope.pods:
             return self._procfs.family(scope.roots | scope.family)
-        still = {process for process in scope.family if self._procfs.alive(process)}
-        return self._procfs.family(scope.roots) | still | self._of_pods(scope)
+        still = frozenset(process for process in scope.family if self._procfs.alive(process))
+        return self._procfs.family(scope.roots) | still | self._of_pods(scope, known=still)
 
-    def _of_pods(self, scope: Scope) -> frozenset[ProcessId]:
+    def _of_pods(self, scope: Scope, *, known: frozenset[ProcessId]) -> frozenset[ProcessId]:
         """The containers that were given a claim of the job; of others, such as sidecars, who has a device open."""
         found: set[int] = set()
         for container in self._containers(scope):
@@ -150,7 +150,7 @@ class Discovery:
                 found.update(container)
             else:
                 found.update(filter(self._has_device_open, container))
-        identities = (self._procfs.identity(pid) for pid in found - self._own_pids())
+        identities = map(self._procfs.identity, found - self._own_pids() - {process.pid for process in known})
         return frozenset(identity for identity in identities if identity)
 
     def _containers(self, scope: Scope) -> Iterator[tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from timeslice_driver.dra.config import PluginConfig
 
 STATE_DIR = "/var/lib/timeslice"
+LOOK_INTERVAL_S = (
+    5.0  # a node has hundreds of jobs' processes; ends are events, and whoever acquires has itself looked at
+)
 _FOLDERS = (
     ("--claim-sockets", "TIMESLICE_CLAIM_SOCKETS", "/run/timeslice/claims", "a folder with a socket for each claim"),
     ("--cdi-dir", "TIMESLICE_CDI_DIR", "/var/run/cdi", "CDI specs that come and go, ours too"),
@@ -109,7 +113,7 @@ def run(arguments: argparse.Namespace, config: NodeConfig, directory: Path) -> i
     from timeslice_driver.kubernetes_node import KubernetesNode
 
     node = KubernetesNode(
-        config,
+        replace(config, look_interval_s=LOOK_INTERVAL_S),
         plugin_config(arguments, directory),
         kubeconfig=arguments.kubeconfig,
         telemetry=arguments.telemetry_listen or "",
