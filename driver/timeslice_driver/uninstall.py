@@ -54,9 +54,9 @@ async def uninstall(api: ApiServer, installation: Installation, *, timeout_s: fl
         ApiServerError: the API server refused something.
     """
     if claims := await _allocated(api):
+        more = f" and {len(claims) - _SHOWN} more" if len(claims) > _SHOWN else ""
         raise OperationFailed(
-            f"{len(claims)} claims have GPUs of {names.DRIVER}: {', '.join(claims[:_SHOWN])}"
-            + (", ..." if len(claims) > _SHOWN else ""),
+            f"claims still have GPUs of {names.DRIVER}: {', '.join(claims[:_SHOWN])}{more}",
             reason="ClaimsAllocated",
             hint="end their pods first, or uninstall with --no-hooks and clean up by hand",
         )

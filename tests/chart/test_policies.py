@@ -1,4 +1,4 @@
-"""The admission policies, as far as they can be judged without an API server; what they do is tested on one (tests/e2e)."""
+"""The admission policies, as far as they can be judged without an API server: what they do is tested in e2e."""
 
 from __future__ import annotations
 
