@@ -9,6 +9,7 @@ import pytest
 from dra_kubeletplugin.apiserver import CLAIMS, PODS, SLICES
 from dra_samples import DRIVER, NODE
 from fake_api_server import Refusal
+from gpu_emulator.faults import Fault
 from plugin_world import PluginWorld
 from timeslice_driver.dra.cluster import GROUPS
 
@@ -172,8 +173,6 @@ async def test_without_any_gpu_ever_seen_an_empty_pool_is_published(world: Plugi
 
 
 async def test_a_gpu_that_falls_off_the_bus_is_closed_and_open_again_when_it_is_back(world: PluginWorld) -> None:
-    from gpu_emulator.faults import Fault
-
     await world.start()
     await world.until(lambda: len(world.devices()) == 4)
     world.emulator.inject(Fault("nvmlDeviceGetUUID", rc=15))
@@ -181,6 +180,24 @@ async def test_a_gpu_that_falls_off_the_bus_is_closed_and_open_again_when_it_is_
     assert len(world.devices()) == 4
     world.emulator.clear_faults()
     await world.until(lambda: not any("taints" in device for device in world.devices().values()))
+
+
+async def test_a_driver_that_stops_answering_closes_all_gpus_until_it_answers_again(world: PluginWorld) -> None:
+    await world.start()
+    await world.until(lambda: len(world.devices()) == 4)
+    world.emulator.inject(Fault("nvmlDeviceGetCount", rc=999))
+    await world.until(lambda: all("taints" in device for device in world.devices().values()))
+    world.emulator.clear_faults()
+    await world.until(lambda: not any("taints" in device for device in world.devices().values()))
+
+
+@pytest.mark.parametrize("options", [{"gpus": 2, "memory": 64 << 20}])
+async def test_a_gpu_that_does_not_say_at_first_what_it_is_is_asked_again(world: PluginWorld) -> None:
+    world.emulator.inject(Fault("nvmlDeviceGetPciInfo", rc=15, nth=1))
+    await world.start()
+    await world.until(lambda: len(world.devices()) == 4)
+    await world.until(lambda: not any("taints" in device for device in world.devices().values()))
+    assert world.devices()["gpu-0-rl-a"]["attributes"]["architecture"] == {"string": "Hopper"}
 
 
 async def test_a_claim_deleted_while_the_plugin_was_down_is_unprepared_at_the_next_start(world: PluginWorld) -> None:

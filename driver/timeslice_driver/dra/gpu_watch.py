@@ -38,6 +38,7 @@ class GpuWatch:
         self.gpus: tuple[Gpu, ...] = ()
         self.found: tuple[Gpu, ...] | None = None  # by the last look; None when the driver did not answer
         self.records_lost = False
+        self._looked_at = 0.0
 
     async def look(self) -> None:
         """Looks now.
@@ -45,7 +46,7 @@ class GpuWatch:
         Raises:
             CheckpointError: what was found cannot be remembered; the GPUs are as before.
         """
-        fault = ""
+        fault, self._looked_at = "", time()
         try:
             self.found = await self._look.found()
         except InventoryError as error:
@@ -77,7 +78,9 @@ class GpuWatch:
         """Of devices (names), as of the last look."""
         gpus = {gpu.number: gpu for gpu in self.gpus}
         named = [(device, gpus[name.number]) for device in devices if (name := parse(device)) and name.number in gpus]
-        return [_health(pool, device, gpu) for device, gpu in named]
+        return [
+            DeviceHealth(pool, device, _health(gpu), gpu.fault, checked_at=self._looked_at) for device, gpu in named
+        ]
 
     def _tell(self, before: Sequence[Gpu]) -> None:
         faults = {gpu.uuid: gpu.fault for gpu in before}
@@ -87,6 +90,5 @@ class GpuWatch:
         self._metrics.unhealthy_gpus.set(sum(bool(gpu.fault) for gpu in self.gpus))
 
 
-def _health(pool: str, device: str, gpu: Gpu) -> DeviceHealth:
-    health = Health.UNHEALTHY if gpu.fault else Health.HEALTHY
-    return DeviceHealth(pool, device, health, gpu.fault, checked_at=time())
+def _health(gpu: Gpu) -> Health:
+    return Health.UNHEALTHY if gpu.fault else Health.HEALTHY

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from timeslice_driver.dra.gpus import Gpu, describe
-from timeslice_driver.inventory import Inventory, InventoryError, Nvml, Traits
+from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml, Traits
 
 
 class Look:
@@ -17,9 +18,9 @@ class Look:
     """
 
     def __init__(self, libnvml: str, sys_root: Path) -> None:
-        self._inventory = Inventory(Nvml(libnvml))
+        self._libnvml = libnvml
         self._sys_root = sys_root
-        self._open = False
+        self._inventory: Inventory | None = None
         self._traits: dict[str, Traits] = {}
 
     async def found(self) -> tuple[Gpu, ...]:
@@ -28,25 +29,34 @@ class Look:
         Raises:
             InventoryError: the driver does not answer; the next look starts it anew.
         """
-        if not self._open:
-            await self._inventory.open()
-            self._open = True
         try:
-            version = await self._inventory.driver_version()
-            devices = [each for each in await self._inventory.devices() if not each.device_id.startswith("lost-")]
-            for device in devices:
-                if device.device_id not in self._traits:
-                    self._traits[device.device_id] = await self._inventory.traits(device.device_id)
+            inventory = await self._opened()
+            version = await inventory.driver_version()
+            devices = [each for each in await inventory.devices() if not each.device_id.startswith("lost-")]
+            return tuple([await self._described(inventory, device, version) for device in devices])
         except InventoryError:
             await self.close()
             raise
-        return tuple(
-            describe(each, self._traits[each.device_id], driver_version=version, sysfs=self._sys_root)
-            for each in devices
-        )
 
     async def close(self) -> None:
         """Ends the use of the library."""
-        if self._open:
-            self._open = False
-            await self._inventory.close()
+        inventory, self._inventory = self._inventory, None
+        if inventory:
+            await inventory.close()
+
+    async def _opened(self) -> Inventory:
+        if self._inventory is None:
+            self._inventory = Inventory(Nvml(self._libnvml))
+            await self._inventory.open()
+        return self._inventory
+
+    async def _described(self, inventory: Inventory, device: Device, version: str) -> Gpu:
+        fault = ""
+        if device.device_id not in self._traits:
+            try:
+                self._traits[device.device_id] = await inventory.traits(device.device_id)
+            except InventoryError as error:  # the others are told all the same
+                fault = str(error)
+        traits = self._traits.get(device.device_id, Traits())
+        gpu = describe(device, traits, driver_version=version, sysfs=self._sys_root)
+        return replace(gpu, fault=gpu.fault or fault)
