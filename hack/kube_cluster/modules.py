@@ -15,8 +15,7 @@ def _kubernetes_linker_flags() -> str:
     """The version that the programs report; clients and servers decide by it what the other side can do."""
     major, minor = _KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
     values = {"gitVersion": _KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(f"-X {package}.{key}={value}" for package in packages for key, value in values.items())
+    return " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in values.items())
 
 
 @dataclass(frozen=True)

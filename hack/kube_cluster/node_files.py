@@ -106,7 +106,6 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.tracing.processor
   sandbox = "{PAUSE_IMAGE}"
 
 [plugins."io.containerd.cri.v1.runtime"]
-  enable_cdi = true
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
   restrict_oom_score_adj = true  # works without CAP_SYS_RESOURCE, too
   disable_apparmor = true

@@ -72,10 +72,10 @@ def test_the_kubelet_configuration_has_what_this_kind_of_node_needs(folder):
     assert Path(written["resolvConf"]).read_text() == "nameserver 10.96.0.10\n"
 
 
-def test_the_containerd_configuration_is_toml_with_cdi_on():
+def test_the_containerd_configuration_is_toml_and_reads_cdi_files_from_both_folders():
     text = containerd_configuration(networks=Path("/n"), plugins=Path("/p"), runtime=Path("/runc"))
     runtime = tomllib.loads(text)["plugins"]["io.containerd.cri.v1.runtime"]
-    assert runtime["enable_cdi"] is True
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
     assert runtime["cni"] == {"bin_dirs": ["/p"], "conf_dir": "/n"}
     assert runtime["containerd"]["runtimes"]["runc"]["options"]["BinaryName"] == "/runc"
 
