@@ -54,6 +54,7 @@ class PluginWorld:
         self._stack = AsyncExitStack()
         self.parts = ClaimParts()
         self.plugin: DraPlugin | None = None
+        self.instance = ""  # which of two instances the kubelet calls, by the UID of its pod
 
     async def set_up(self) -> None:
         (self.folder / "boot_id").write_text("boot-1\n")
@@ -121,7 +122,7 @@ class PluginWorld:
             return str((await stub.NodeUnprepareResources(request, timeout=20)).claims[uid].error)
 
     def _kubelet(self) -> Any:
-        return _Stub(self.folder / "data" / "dra.sock")
+        return _Stub(self.folder / "data" / (f"dra-{self.instance}.sock" if self.instance else "dra.sock"))
 
     def records(self) -> Records:
         return self.checkpoint.read()

@@ -212,6 +212,27 @@ async def test_a_claim_deleted_while_the_plugin_was_down_is_unprepared_at_the_ne
     assert list((world.folder / "cdi").iterdir()) == []
 
 
+async def test_in_a_rolling_update_either_instance_may_get_any_call(world: PluginWorld) -> None:
+    await world.start(pod_uid="old")
+    old_parts = world.parts
+    await world.start(pod_uid="new")
+    uid, other = await world.add_claim(), await world.add_claim("d", "gpu-0-rl-b")
+    world.instance = "old"
+    first = await world.prepare(uid)
+    assert first.error == ""
+    world.instance = "new"
+    assert await world.prepare(uid) == first
+    assert "GroupConflict" in (await world.prepare(other, "d")).error
+    assert set(world.parts.claims) == set(old_parts.claims) == {uid}
+    assert await world.unprepare(uid) == ""
+    world.instance = "old"
+    assert not (await world.prepare(other, "d")).error
+    world.instance = "new"
+    assert await world.unprepare(other, "d") == ""
+    assert world.records().held == ()
+    assert list((world.folder / "cdi").iterdir()) == []
+
+
 async def test_after_a_reboot_the_kubelet_s_call_prepares_again(world: PluginWorld) -> None:
     await world.start()
     uid = await world.add_claim()
