@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
 EXAMPLES = sorted((ROOT / "examples/kubernetes").glob("*.yaml"))
 
 
+@cache
 def documents(path: Path) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
@@ -29,11 +31,13 @@ def crd_schema() -> dict[str, Any]:
     return schema
 
 
+@cache
 def values() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
     return found
 
 
+@cache
 def values_schema() -> dict[str, Any]:
     found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
     return found
