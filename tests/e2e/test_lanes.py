@@ -51,11 +51,11 @@ class Lanes:
 
     async def set_up(self) -> None:
         labels = {"kubernetes.io/hostname": self.node}
-        node = await self.create(NODES, {"metadata": {"name": self.node, "labels": labels}})
+        await self.create(NODES, {"metadata": {"name": self.node, "labels": labels}})
         room = {"cpu": "8", "memory": "64Gi", "pods": "110"}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
         status = {"capacity": room, "allocatable": room, "conditions": [ready]}
-        await self.api.replace(NODES, node | {"status": status}, subresource="status")
+        await self.api.patch(NODES, self.node, {"status": status}, subresource="status")
         for name in ("rl-a", "rl-b"):
             expression = (
                 f"device.driver == '{kinds.DRIVER}' && "
