@@ -34,7 +34,7 @@ def test_what_comes_and_goes_leaves_the_same_as_what_never_changed() -> None:
     claims: dict[str, Object] = {}
     pods: dict[str, Object] = {}
     slices: dict[str, Object] = {}
-    for _ in range(600):
+    for _ in range(150):
         number = chance.randrange(6)
         match chance.choice(("claim", "pod", "slice")):
             case "claim":

@@ -112,10 +112,11 @@ class Cluster:
         if change.new is None:
             name = (change.old or {})["metadata"]["name"]
             self._listener.group_changed(name, in_spec=self.groups.drop(change.old or {}))
-        elif self.groups.take(change.new):
-            self._listener.group_changed(change.new["metadata"]["name"], in_spec=True)
-        elif change.old is None or _told_of(change.old) != _told_of(change.new):
-            self._listener.group_changed(change.new["metadata"]["name"], in_spec=False)
+        elif change.old is not None and _told_of(change.old) == _told_of(change.new):
+            self.groups.renew(change.new)  # a lease was recorded: the commonest change by far
+        else:
+            in_spec = self.groups.take(change.new)
+            self._listener.group_changed(change.new["metadata"]["name"], in_spec=in_spec)
 
     def _take_class(self, change: Change) -> None:
         name = group_of_class((change.new or change.old or {})["metadata"]["name"])

@@ -47,6 +47,10 @@ class Groups:
             name
         )
 
+    def renew(self, raw: Raw) -> None:
+        """Takes an object over that differs only in its version."""
+        self._raw[raw["metadata"]["name"]] = raw
+
     def drop(self, raw: Raw) -> bool:
         """Forgets an object that is gone. True when it was in force."""
         name = raw["metadata"]["name"]

@@ -79,7 +79,8 @@ def _job_barred(group: TimesliceGroup, job: str) -> str:
 def _no_room(claim: Claim, group_id: str, world: World) -> Reason:
     offered = world.occupancy.offered(group_id)
     if not offered:
-        return Reason(_nobody_publishes(world.groups[group_id], world.selected.get(group_id, ())))
+        selected = world.selected.get(group_id, ())
+        return Reason(_nobody_publishes(world.groups[group_id], selected), passing=bool(selected))
     requests = [request for request in claim.requests if request.group_id == group_id]
     return _Search(claim, group_id, requests, world.occupancy).reason(offered)
 
