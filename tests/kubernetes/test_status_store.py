@@ -288,7 +288,7 @@ async def test_a_full_object_refuses_a_request_by_name(server: FakeApiServer, ap
     await make_groups(server, "g1")
     store = await opened(api, 1)
     await written(store, [request(f"{n:0128d}", "job-b", ticket=n, holder="h" * 253) for n in range(1, 1_000)])
-    await written(store, [request(f"{n:0128d}", "j" * 63, ticket=n, holder="h" * 253) for n in range(1_000, 1_500)])
+    await written(store, [request(f"{n:0128d}", "j" * 63, ticket=n, holder="h" * 253) for n in range(1_000, 2_000)])
     with pytest.raises(QueueFull, match="group g1 has") as caught:
         store.check_room(AcquireRequested("x" * 128, "job-b", ("g1",), "h" * 253))
     assert caught.value.retryable

@@ -39,7 +39,7 @@ from timeslice_orchestrator.core.model import (
 VERSION: Final = 1
 # An object may have 1.5 MiB in etcd (--max-request-bytes); devices, members, conditions, managedFields need the rest.
 MAX_BYTES: Final = 900_000
-_LEASE_MORE: Final = 200  # bytes by which a lease may be longer than the request that it comes from
+_LEASE_MORE: Final = 70  # bytes by which a lease is longer than its request, but for its id and without holder
 
 _REQUESTS: Final = "requests"
 _LEASES: Final = "leases"
@@ -58,14 +58,14 @@ class GroupRecords:
         self._sizes: dict[tuple[str, str], int] = {}
         self._uses: dict[str, int] = {}  # of device sets
         self._draining = False
-        self.size = 0  # bytes, about
+        self.size = 0  # bytes, about; of a request as much as its lease will need
 
     def save(self, record: Record) -> None:
         """Keeps a record; it replaces one of the same key. Counters are not kept here."""
         match record:
             case RequestRecord(request_id, job_id, group_ids, ticket, holder):
                 fields = {"job": job_id, "groups": list(group_ids), "ticket": ticket, "holder": holder}
-                self._put(_REQUESTS, request_id, fields)
+                self._put(_REQUESTS, request_id, fields, reserve=_growth(request_id, holder))
             case LeaseRecord(lease):
                 self._save_lease(lease)
             case QuarantineRecord(member, reason):
@@ -90,8 +90,8 @@ class GroupRecords:
         waiting = self._sections[_REQUESTS]
         if request.request_id in waiting:
             return True
-        needed = len(_encode([*vars(request).values()])) + len(request.request_id) + 60
-        return self.size + needed + _LEASE_MORE * (len(waiting) + 1) <= MAX_BYTES
+        needed = len(_encode([*vars(request).values()])) + 60 + _growth(request.request_id, request.holder)
+        return self.size + needed <= MAX_BYTES
 
     def document(self, epoch: int, counters: CounterRecord) -> dict[str, Any]:
         """What `status.records` has to be. A copy, whose entries are shared."""
@@ -121,16 +121,20 @@ class GroupRecords:
             del self._uses[key]
             self._remove(_SETS, key)
 
-    def _put(self, section: str, key: str, value: Any) -> None:
+    def _put(self, section: str, key: str, value: Any, *, reserve: int = 0) -> None:
         self._remove(section, key)
         self._sections[section][key] = value
-        size = self._sizes[section, key] = len(_encode({key: value}))
+        size = self._sizes[section, key] = len(_encode({key: value})) + reserve
         self.size += size
 
     def _remove(self, section: str, key: str) -> None:
         if key in self._sections[section]:
             del self._sections[section][key]
             self.size -= self._sizes.pop((section, key))
+
+
+def _growth(request_id: str, holder: str) -> int:
+    return max(0, len(request_id) + _LEASE_MORE - len(holder))
 
 
 def groups_of(record: Record) -> tuple[GroupId, ...]:

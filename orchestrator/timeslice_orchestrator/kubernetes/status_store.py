@@ -12,6 +12,7 @@ the clock (`Leadership.held`), which it asks before it takes or lets out anythin
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
@@ -38,6 +39,7 @@ from timeslice_orchestrator.store.codec import row_key
 _log = logging.getLogger(__name__)
 
 _AT_ONCE = 32  # requests under way
+_LOGGED = 2_000  # characters of records that nobody can read
 
 Shown = Mapping[str, Any]  # fields of the status that are for people
 
@@ -247,13 +249,13 @@ class StatusStore:
 
     async def _ask(self, object_: GroupObject, wanted: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
         if self.deposed.done():
-            raise StoreFailed(f"this orchestrator leads no longer: {self.deposed.result()}")
+            raise _deposed(self.deposed.result())
         try:
             await object_.write(self.epoch, wanted)
         except DeposedError as error:
             if not self.deposed.done():
                 self.deposed.set_result(str(error))
-            raise StoreFailed(f"this orchestrator leads no longer: {error}") from error
+            raise _deposed(str(error)) from error
 
     async def _raise_epoch(self, above: int) -> None:
         try:
@@ -293,6 +295,10 @@ class StatusStore:
             del self._groups[name]
 
 
+def _deposed(reason: str) -> StoreFailed:
+    return StoreFailed(f"this orchestrator leads no longer: {reason}", hint="ask again; its successor answers")
+
+
 def _as_before(_: GroupId) -> Shown | None:
     return None
 
@@ -315,7 +321,8 @@ def _readable(name: GroupId, document: Mapping[str, Any]) -> list[Record]:
     except ConfigError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.error("group %s: its records make no sense (%r) and are not used: %s", name, error, document)
+        found = json.dumps(document)[:_LOGGED]
+        _log.error("group %s: its records make no sense (%r) and are not used: %s", name, error, found)
         return []
 
 
