@@ -150,9 +150,14 @@ def test_a_claim_on_a_lane_that_is_not_published_any_more_still_has_its_gpu() ->
 def test_a_job_whose_capacity_the_node_has_yet_to_publish_is_told_only_if_that_stays() -> None:
     found = why_pending(
         small(claim("n", "rl-a", job="new")),
-        world([group("rl-a", status_jobs=["new"])], [node_slice("node-a", lane(0, "rl-a"))]),
+        world(
+            [group("rl-a", status_jobs=["new"]), group("rl-b")],
+            [node_slice("node-a", *(lane(gpu, name) for gpu in (0, 1) for name in ("rl-a", "rl-b")))],
+            [claim("c", "rl-b", job="a", on=[("node-a", 1)])],
+        ),
     )
-    assert found == Reason("group rl-a: no free GPU; gpu-0 of node-a is not offered to job new yet", passing=True)
+    obstacles = "gpu-0 of node-a is not offered to job new yet; gpu-1 of node-a is in group rl-b"
+    assert found == Reason(f"group rl-a: no free GPU; {obstacles}", passing=True)
 
 
 @pytest.mark.parametrize(

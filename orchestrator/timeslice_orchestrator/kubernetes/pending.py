@@ -117,7 +117,7 @@ class _Search:
         if not self._everything and self._need > (most := max(every.values())):
             return Reason(f"group {self._group_id}: {_asked(self._need)}, and no node has more than {most}")
         text = "; ".join([self._shortage(max(free.values(), default=0)), *_clauses(found)])
-        return Reason(text, passing=all(what.passing for what in found.values() if what is not None))
+        return Reason(text, passing=any(what.passing for what in found.values() if what is not None))
 
     def _wanted(self, there: int) -> int:
         return there if self._everything else self._need
