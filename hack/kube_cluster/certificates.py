@@ -9,6 +9,13 @@ from typing import Any
 from kube_cluster.machine import run
 
 _DAYS = "3650"
+# The identifiers are what strict checks want, as Python's from 3.13 on.
+_EXTENSIONS = """basicConstraints=critical,CA:FALSE
+keyUsage=critical,digitalSignature
+extendedKeyUsage=serverAuth,clientAuth
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Authority:
     def issue(self, name: str, subject: Subject) -> None:
         """A key and a certificate, for servers and clients alike."""
         self._new_key(name)
-        extensions = "keyUsage=digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n"
+        extensions = _EXTENSIONS
         if subject.names:
             extensions += f"subjectAltName={','.join(subject.names)}\n"
         (self.folder / f"{name}.ext").write_text(extensions)

@@ -97,8 +97,8 @@ class Cluster:
         _at_once([partial(node.load, archive.resolve()) for node in self.nodes.values()])
 
     def stop(self, component: str) -> None:
-        """Ends one program of the control plane, such as kube-apiserver."""
-        self.ledger.end(component)
+        """Ends one program of the control plane, such as kube-apiserver, which would wait long for open watches."""
+        self.ledger.end(component, patience_s=2)
 
     def start(self, component: str) -> None:
         """Starts it again; the API server is ready on return."""
