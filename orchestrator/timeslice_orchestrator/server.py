@@ -38,6 +38,7 @@ class Orchestrator:
         self._watching: asyncio.Task[None] | None = None
         self._telemetry = AsyncExitStack()
         self._running = False
+        self.telemetry_port = 0  # once started, if there is one
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -113,7 +114,8 @@ class Orchestrator:
             from timeslice_orchestrator.telemetry import Telemetry  # prometheus-client is not needed without it
 
             observer = Telemetry()
-            await self._telemetry.enter_async_context(observer.served(self._config.telemetry_listen))
+            served = observer.served(self._config.telemetry_listen)
+            self.telemetry_port = (await self._telemetry.enter_async_context(served)).port
         self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer)
         if self._watch is not None:
             self._watch.open()
