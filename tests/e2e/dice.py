@@ -22,6 +22,7 @@ EXAMPLE = ROOT / "examples" / "dra-driver"
 DRIVER = "dice.example.com"
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 _LIMIT_S = 60.0
+_RUNNING_S = 150.0  # kubelet repeats a prepare that failed only after 60 to 90 s
 
 
 class Dice:
@@ -93,7 +94,7 @@ class Player:
             status = self.pod["status"]
             return None if status.get("phase") == "Running" else json.dumps(status)[-1500:]
 
-        wait_for(f"pod {self.name} does not run", missing, limit_s=_LIMIT_S)
+        wait_for(f"pod {self.name} does not run", missing, limit_s=_RUNNING_S)
 
     def environment(self, node: WorkerNode) -> dict[str, str]:
         """Of the container's process."""

@@ -164,7 +164,7 @@ def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> N
         (["--set=node.mod=lanes"], "additional properties 'mod' not allowed"),
         (["--set=node.mode=fast"], "value must be one of 'auto', 'lanes', 'slots'"),
         (["--set=groups.rl-a.seats=0"], "minimum: got 0, want 1"),
-        (["--set=groups.RL.seats=1"], "groups"),
+        (["--set=groups.RL.seats=1"], 'groups: "RL" cannot be the name of a group: at most 40 small letters'),
         (["--set=groups.slot-1.seats=1"], 'groups: "slot-1" cannot be the name of a group'),
         (["--namespace=default"], "wants a namespace of its own"),
         (["--set=telemetry.orchestratorPort=7070"], "orchestrator.port and telemetry.orchestratorPort are both 7070"),

@@ -36,8 +36,10 @@ def players(cluster: Cluster, node: WorkerNode) -> Iterator[Players]:
         return made[-1]
 
     yield make
-    for player in made:
-        player.clean_up()
+    if made:
+        with running(cluster, node):  # without a driver they could not end
+            for player in made:
+                player.clean_up()
 
 
 def until(what: str, true: Callable[[], object], *, limit_s: float = 60) -> None:
@@ -99,8 +101,8 @@ def test_an_update_runs_beside_the_old_instance_and_takes_over_without_a_gap(
 
 
 def test_a_killed_driver_goes_on_where_it_was(cluster: Cluster, node: WorkerNode, players: Players) -> None:
-    player = players()
     with running(cluster, node) as driver:
+        player = players()
         player.wait_running()
         driver.stop(signal.SIGKILL)
         player.delete(wait=False)

@@ -48,3 +48,9 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-
 - name: TIMESLICE_LOG_LEVEL
   value: {{ .Values.logLevel }}
 {{- end -}}
+
+{{/* Of what `helm uninstall` runs first. */}}
+{{- define "timeslice.hook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

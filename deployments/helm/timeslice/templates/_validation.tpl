@@ -6,13 +6,15 @@
 {{- range $name, $spec := .Values.groups -}}
 {{- if regexMatch "^slot-[0-9]+$" $name -}}
 {{- fail (printf "groups: %q cannot be the name of a group: a GPU's slots are called so. Choose another name" $name) -}}
+{{- else if or (gt (len $name) 40) (not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" $name)) -}}
+{{- fail (printf "groups: %q cannot be the name of a group: at most 40 small letters, digits and '-' inside" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- $update := .Values.node.updateStrategy -}}
 {{- if and (eq $update.type "RollingUpdate") (eq (toString (dig "rollingUpdate" "maxSurge" 0 $update)) "0") (eq (toString (dig "rollingUpdate" "maxUnavailable" 1 $update)) "0") -}}
 {{- fail "node.updateStrategy: maxSurge and maxUnavailable are both 0, so that no pod could ever be replaced. Set maxSurge: 1" -}}
 {{- end -}}
-{{- if eq .Values.telemetry.orchestratorPort .Values.orchestrator.port -}}
+{{- if eq (int .Values.telemetry.orchestratorPort) (int .Values.orchestrator.port) -}}
 {{- fail (printf "orchestrator.port and telemetry.orchestratorPort are both %v: they are ports of one pod. Change one of them" .Values.orchestrator.port) -}}
 {{- end -}}
 {{- include "timeslice.validateEnv" (dict "where" "node.extraEnv" "env" .Values.node.extraEnv "taken" (list "NODE_NAME" "POD_NAME" "POD_UID" "NAMESPACE" "NVIDIA_VISIBLE_DEVICES" "TIMESLICE_LOG_LEVEL" "TIMESLICE_NODE_NAME" "TIMESLICE_ORCHESTRATOR" "TIMESLICE_STATE_DIR" "TIMESLICE_TELEMETRY_LISTEN" "TIMESLICE_DRA_MODE" "TIMESLICE_HOST_MEMORY" "TIMESLICE_HOST_MEMORY_RESERVE")) -}}
