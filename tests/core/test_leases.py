@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from core_world import PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import GroupNotFound, LeaseLost, NotHolder
 from timeslice_orchestrator.core.effects import LeasesChecked, YieldAccepted
 from timeslice_orchestrator.core.events import AcquireRequested, ForceReleased, LeasesRenewed, Yielded
-from timeslice_orchestrator.core.model import CounterRecord, key_of
+from timeslice_orchestrator.core.model import CounterRecord, LeaseTimes, key_of
 
 ONE = {"g": {"n1": ["d1"]}}
 TTL, GRACE = SETTINGS.lease_ttl_s, SETTINGS.lease_grace_s
@@ -43,6 +45,20 @@ def test_the_lease_of_a_job_whose_processes_live_has_a_grace_and_then_its_state_
     world.run()
     assert world.state("a", "g", "n1") is PARKED
     assert world.holds(other)
+
+
+def test_a_group_may_have_lease_times_of_its_own_and_of_several_groups_the_shortest_count() -> None:
+    world = World({"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}})
+    world.change_groups(replace(world.specs["g"], lease=LeaseTimes(ttl_s=4, grace_s=2)), world.specs["h"])
+    world.join("a", "g", n1=["d1"])
+    held = world.hold("a", "g", "h")
+    assert world.leases[held].ttl_s == 4
+    world.until(3)
+    assert not world.renew(held).lost
+    world.until(3 + 4 + 1)
+    assert world.holds(held)
+    world.until(3 + 4 + 2)
+    assert world.lost[held] == "expired"
 
 
 def test_a_suspect_lease_can_still_be_renewed() -> None:

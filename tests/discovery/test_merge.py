@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timeslice_orchestrator.core.model import GroupSpec
+from timeslice_orchestrator.core.model import GroupSpec, LeaseTimes
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.discovery.merge import Merged, merged, shares
 from timeslice_orchestrator.store import NodeRecord
@@ -104,3 +104,9 @@ class TestGroupsWhoseDevicesNodesDeclare:
         result = merge(node("n1", "d1", "d2", a=("d1", "d2")), file=file)
         assert result.groups == (GroupSpec("a", ()), GroupSpec("fixed", (("d1", "n1"),)))
         assert result.warnings == ("group a as declared by node n1 is not used: device d1 is in group fixed",)
+
+
+def test_lease_times_of_a_group_come_with_it() -> None:
+    times = LeaseTimes(ttl_s=10)
+    result = merged((FileGroup("a", None, lease=times),), {"n1": node("n1", "d1", a=("d1",))}, only_known=True)
+    assert result.groups == (GroupSpec("a", (("d1", "n1"),), lease=times),)

@@ -10,6 +10,7 @@ from cluster_objects import claim, group, lane, node_slice, pod
 from cluster_world import World, until
 from dra_kubeletplugin.apiserver import CLAIMS, DEVICE_CLASSES, PODS, UnavailableError
 from timeslice_api.kinds.names import FINALIZER
+from timeslice_orchestrator.core.model import LeaseTimes
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.kubernetes.cluster import GROUPS
 from timeslice_orchestrator.kubernetes.watching import Watching
@@ -22,6 +23,14 @@ async def test_discovery_knows_all_groups_when_the_watch_has_started(world: Worl
     assert world.told.all == [
         (FileGroup("rl-a", None, frozenset({"a", "b"})), FileGroup("rl-b", None, None)),
     ]
+
+
+async def test_discovery_is_told_of_lease_times(world: World) -> None:
+    raw = group("rl-a")
+    raw["spec"]["lease"] = {"ttlSeconds": 10}
+    await world.put_group(raw)
+    await world.watch()
+    assert [known.lease for known in world.told.all[-1]] == [LeaseTimes(ttl_s=10)]
 
 
 async def test_discovery_is_told_of_each_change_of_the_set_and_of_nothing_else(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from timeslice_orchestrator.core import cycles, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Device, Ended, Group, Member, Node, Request
@@ -24,7 +24,7 @@ _PREFIX = "lease-"
 
 def grant(books: Books, request: Request) -> None:
     """Gives a request its devices. The caller has made sure that it may have them."""
-    record, settings = request.record, books.settings
+    record = request.record
     request.go(Stage.HELD)
     request.waited_s, request.granted_at = books.now - request.arrived_at, books.now
     request.granted_after = books.last_ticket()
@@ -35,10 +35,10 @@ def grant(books: Books, request: Request) -> None:
         group_ids=record.group_ids,
         devices=frozenset(device.device_id for device in request.wants),
         token=books.next_token(),
-        ttl_s=settings.lease_ttl_s,
+        ttl_s=min(_own_ttl_s(books, request), default=books.settings.lease_ttl_s),
     )
     hold(books, request, request.wants)
-    books.set_due(request, books.now + settings.lease_ttl_s)
+    books.set_due(request, books.now + request.lease.ttl_s)
     for group in queue.groups_of(books, request):
         group.totals.grants += 1
         group.first_grant_at = min(group.first_grant_at, books.now)
@@ -146,9 +146,10 @@ def take(books: Books, request: Request, how: End) -> None:
 
 def renew(books: Books, request: Request) -> None:
     """A lease's time to live starts anew."""
+    assert request.lease
     if request.stage is Stage.SUSPECT:
         request.go(Stage.HELD)
-    books.set_due(request, books.now + books.settings.lease_ttl_s)
+    books.set_due(request, books.now + request.lease.ttl_s)
 
 
 def overdue(books: Books, request: Request) -> None:
@@ -156,7 +157,7 @@ def overdue(books: Books, request: Request) -> None:
 
     While a node that may carry its processes is not heard, it stays: nothing could be granted there anyway.
     """
-    grace = books.now + books.settings.lease_grace_s
+    grace = books.now + min(_own_grace_s(books, request), default=books.settings.lease_grace_s)
     members = members_of(books, request)
     if _unheard(books, request, members):
         books.set_due(request, grace)
@@ -196,6 +197,18 @@ def members_of(books: Books, request: Request) -> list[Member]:
     """The job's members in the groups of a request."""
     keys = (MemberKey(request.record.job_id, group_id) for group_id in request.record.group_ids)
     return [books.members[key] for key in keys if key in books.members]
+
+
+def _own_ttl_s(books: Books, request: Request) -> Iterator[float]:
+    for group in queue.groups_of(books, request):
+        if group.spec and group.spec.lease.ttl_s is not None:
+            yield group.spec.lease.ttl_s
+
+
+def _own_grace_s(books: Books, request: Request) -> Iterator[float]:
+    for group in queue.groups_of(books, request):
+        if group.spec and group.spec.lease.grace_s is not None:
+            yield group.spec.lease.grace_s
 
 
 def _unheard(books: Books, request: Request, members: list[Member]) -> bool:

@@ -94,7 +94,7 @@ def _restore(books: Books, record: Record) -> None:
         case RequestRecord():
             clients.restore(books, record, settings.restart_grace_s)
         case LeaseRecord():
-            leases.restore(books, record.lease, max(settings.lease_ttl_s, settings.restart_grace_s))
+            leases.restore(books, record.lease, max(record.lease.ttl_s, settings.restart_grace_s))
         case DrainRecord():
             books.group(record.group_id).draining = True
         case QuarantineRecord():

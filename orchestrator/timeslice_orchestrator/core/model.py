@@ -68,12 +68,21 @@ class PartReport:
 
 
 @dataclass(frozen=True)
+class LeaseTimes:
+    """Seconds for the leases of a group; None: as in `Settings`. Of several groups the shortest count."""
+
+    ttl_s: float | None = None
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True)
 class GroupSpec:
     """A named set of devices that jobs take turns on. `jobs` limits who may; None admits everybody."""
 
     group_id: GroupId
     devices: tuple[tuple[DeviceId, NodeName], ...]
     jobs: frozenset[JobId] | None = None
+    lease: LeaseTimes = LeaseTimes()
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ groups:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import yaml
 from timeslice_api.errors import ConfigError, InvalidRequest
 from timeslice_api.names import checked_name
 
-from timeslice_orchestrator.core.model import DeviceId, GroupId, JobId, NodeName
+from timeslice_orchestrator.core.model import DeviceId, GroupId, JobId, LeaseTimes, NodeName
 
 ALL = "all"
 
@@ -29,11 +29,13 @@ class FileGroup:
     Attributes:
         devices: by node; None for a node of which the group has all that is left. None instead of them all: those that
             nodes declare to be in it.
+        lease: times of its leases.
     """
 
     group_id: GroupId
     devices: tuple[tuple[NodeName, tuple[DeviceId, ...] | None], ...] | None
     jobs: frozenset[JobId] | None = None
+    lease: LeaseTimes = field(default_factory=LeaseTimes)
 
 
 def parsed(text: str, name: str) -> tuple[FileGroup, ...]:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from timeslice_api.names import DEFAULT_GROUP
 
-from timeslice_orchestrator.core.model import DeviceId, GroupId, GroupSpec, NodeName
+from timeslice_orchestrator.core.model import DeviceId, GroupId, GroupSpec, LeaseTimes, NodeName
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.store import NodeRecord
 
@@ -62,6 +62,7 @@ class _Merge:
     only_known: bool
     devices: dict[GroupId, list[tuple[DeviceId, NodeName]]] = field(default_factory=dict)
     jobs: dict[GroupId, frozenset[str] | None] = field(default_factory=dict)
+    leases: dict[GroupId, LeaseTimes] = field(default_factory=dict)
     owner: dict[DeviceId, GroupId] = field(default_factory=dict)
     as_declared: set[GroupId] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
@@ -69,6 +70,7 @@ class _Merge:
     def add_file_group(self, group: FileGroup, nodes: Mapping[NodeName, NodeRecord]) -> None:
         self.devices[group.group_id] = []
         self.jobs[group.group_id] = group.jobs
+        self.leases[group.group_id] = group.lease
         if group.devices is None:
             self.as_declared.add(group.group_id)
         for node, devices in group.devices or ():
@@ -103,7 +105,12 @@ class _Merge:
 
     def result(self) -> Merged:
         specs = (
-            GroupSpec(group_id, tuple(self.devices[group_id]), self.jobs.get(group_id))
+            GroupSpec(
+                group_id,
+                tuple(self.devices[group_id]),
+                self.jobs.get(group_id),
+                self.leases.get(group_id, LeaseTimes()),
+            )
             for group_id in sorted(self.devices)
         )
         return Merged(tuple(specs), tuple(self.warnings))

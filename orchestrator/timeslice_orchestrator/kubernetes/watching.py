@@ -11,6 +11,7 @@ from typing import Protocol
 
 from dra_kubeletplugin.apiserver import ApiServer, UnavailableError
 
+from timeslice_orchestrator.core.model import LeaseTimes
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.kubernetes.claims import Claim
 from timeslice_orchestrator.kubernetes.cluster import Cluster, Listener
@@ -171,7 +172,12 @@ class Watching(Listener):
 
     def _tell_discovery(self) -> None:
         groups = tuple(
-            FileGroup(name, None, None if group.spec.jobs is None else frozenset(group.spec.jobs))
+            FileGroup(
+                name,
+                None,
+                None if group.spec.jobs is None else frozenset(group.spec.jobs),
+                LeaseTimes(group.spec.lease.ttl_seconds, group.spec.lease.grace_seconds),
+            )
             for name, group in sorted(self.cluster.groups.good.items())
         )
         if groups != self._told:
