@@ -9,7 +9,7 @@ RUN python -m venv /build && python -m venv /opt/job \
  && python deployments/images/pinned.py hatchling > /build/pins \
  && /build/bin/pip install --no-cache-dir --no-deps --require-hashes -r /build/pins \
  && /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --no-index -w /build/wheel . \
- && python deployments/images/pinned.py timeslice numpy --alone reasoning-gym > /build/pins \
+ && python deployments/images/pinned.py timeslice numpy pyyaml --alone reasoning-gym > /build/pins \
  && /opt/job/bin/pip install --no-cache-dir --no-deps --require-hashes -r /build/pins \
  && /opt/job/bin/pip install --no-cache-dir --no-deps --no-index /build/wheel/*.whl
 

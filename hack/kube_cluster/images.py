@@ -48,7 +48,7 @@ def images() -> Iterator[list[Image]]:
             ),
             Image(
                 JOB_IMAGE,
-                [base_layer(), dependency_layer("timeslice", "numpy", alone=["reasoning-gym"]), product, job],
+                [base_layer(), dependency_layer("timeslice", "numpy", "pyyaml", alone=["reasoning-gym"]), product, job],
                 ["python3", "-m", "grpo"],
                 environment={"PYTHONPATH": _JOB, "PYTHONUNBUFFERED": "1"},
                 user=_USER,
