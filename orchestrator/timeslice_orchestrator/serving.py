@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 import grpc.aio
 from timeslice_api.errors import Stopping
 from timeslice_api.pings import SERVER_PINGS
-from timeslice_api.v1alpha1 import agent_link_pb2_grpc, orchestrator_pb2_grpc
+from timeslice_api.v1alpha1 import agent_link_pb2, orchestrator_pb2
 
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import Settings
 from timeslice_orchestrator.discovery import Discovery
 from timeslice_orchestrator.engine import Engine, Observer
 from timeslice_orchestrator.listen import Listener
+from timeslice_orchestrator.rpc import calls
 from timeslice_orchestrator.rpc.agent_link import AgentLink
-from timeslice_orchestrator.rpc.calls import Calls
 from timeslice_orchestrator.rpc.links import Links
 from timeslice_orchestrator.rpc.service import OrchestratorService
 from timeslice_orchestrator.store import NodeRecord, Store, StoredRecord
 
 _log = logging.getLogger(__name__)
 
+_ORCHESTRATOR = orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"]
+_AGENT_LINK = agent_link_pb2.DESCRIPTOR.services_by_name["AgentLink"]
 _STOP_S = 4.0  # for calls that are being answered
 _ABANDON_S = 0.5  # the same; gRPC would have them look cancelled by their callers
 _OPTIONS = (
@@ -68,15 +69,9 @@ class Serving:
 
     async def listen(self, listeners: Sequence[Listener]) -> None:
         """Serves on these addresses. Raises ConfigError when one cannot be listened on."""
-        self._server = grpc.aio.server(interceptors=[Calls()], options=_OPTIONS)
-        service = OrchestratorService(self.engine)
-        agent_link = AgentLink(self.engine, self.links, self.discovery)
-        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(
-            cast(orchestrator_pb2_grpc.OrchestratorServicer, service), self._server
-        )
-        agent_link_pb2_grpc.add_AgentLinkServicer_to_server(
-            cast(agent_link_pb2_grpc.AgentLinkServicer, agent_link), self._server
-        )
+        self._server = grpc.aio.server(options=_OPTIONS)
+        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine))
+        calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery))
         for listener in listeners:
             listener.bind(self._server)
         await self._server.start()

@@ -29,7 +29,7 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # in quotes: at run 
 
 
 class OrchestratorService:
-    """Servicer of `Orchestrator`. Errors are raised as `timeslice_api.errors`; the interceptor makes them statuses."""
+    """Servicer of `Orchestrator`. Errors are raised as `timeslice_api.errors`; `calls` makes them statuses."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
