@@ -242,6 +242,8 @@ def test_the_orchestrator_has_the_rights_that_it_needs_and_few_others(rules: Non
 
 
 def test_the_api_server_finds_no_fault_in_the_policies(rules: None) -> None:
+    checked = "--for=jsonpath={.status.observedGeneration}"
+    succeeded("kubectl", "wait", checked, "--timeout=30s", "validatingadmissionpolicies", "--all")
     found = json.loads(succeeded("kubectl", "get", "validatingadmissionpolicies", "--output=json"))["items"]
     ours = [each for each in found if each["metadata"]["name"].startswith("timeslice-")]
     assert len(ours) == 5
