@@ -59,9 +59,10 @@ def test_every_option_that_has_a_twin_in_the_environment_takes_it(
                 parser.parse_args(words)
             assert "'/from-the-environment' (or TIMESLICE_" in capsys.readouterr().err
     monkeypatch.setenv("TIMESLICE_BACKEND", "cuda")
+    monkeypatch.setenv("TIMESLICE_DRA_MODE", "slots")
     monkeypatch.setenv("TIMESLICE_LOG_LEVEL", "DEBUG")
     values = vars(parser_of_all().parse_args(["node"]))
-    assert (values["backend"], values["log_level"]) == ("cuda", "DEBUG")
+    assert (values["backend"], values["dra_mode"], values["log_level"]) == ("cuda", "slots", "DEBUG")
     taken = {name for name, value in values.items() if str(value) == "/from-the-environment"}
     assert taken >= {"node_name", "dev_root", "proc_root", "cgroup_root", "libcuda", "libnvml", "socket", "state_dir"}
 

@@ -22,6 +22,7 @@ LOOK_INTERVAL_S = (
     5.0  # a node has hundreds of jobs' processes; ends are events, and whoever acquires has itself looked at
 )
 _FOLDERS = (
+    ("--kubelet-dir", "TIMESLICE_KUBELET_DIR", "/var/lib/kubelet", "the kubelet's, at the path where it has it itself"),
     ("--claim-sockets", "TIMESLICE_CLAIM_SOCKETS", "/run/timeslice/claims", "a folder with a socket for each claim"),
     ("--cdi-dir", "TIMESLICE_CDI_DIR", "/var/run/cdi", "CDI specs that come and go, ours too"),
     ("--cdi-static-dir", "TIMESLICE_CDI_STATIC_DIR", "/etc/cdi", "CDI specs of the machine"),
@@ -75,6 +76,7 @@ def plugin_config(arguments: argparse.Namespace, directory: Path) -> PluginConfi
         ConfigError: a quantity is none.
     """
     from timeslice_api.kinds import bytes_of
+    from timeslice_api.kinds.names import DRIVER
     from timeslice_driver.dra.config import PluginConfig
 
     memory = bytes_of(arguments.host_memory, "--host-memory") if arguments.host_memory else None
@@ -88,6 +90,8 @@ def plugin_config(arguments: argparse.Namespace, directory: Path) -> PluginConfi
         host_memory=memory,
         host_memory_reserve=bytes_of(arguments.host_memory_reserve, "--host-memory-reserve"),
         pod_uid=arguments.pod_uid,
+        registry_dir=arguments.kubelet_dir / "plugins_registry",
+        data_dir=arguments.kubelet_dir / "plugins" / DRIVER,
         cdi_dir=arguments.cdi_dir,
         cdi_static_dir=arguments.cdi_static_dir,
         dev_root=arguments.dev_root,
