@@ -110,6 +110,12 @@ class Reports:
             log.warning("cannot write %s: %s", what, error)
 
     async def _write_status(self, report: Report) -> None:
+        """Our entries alone, by server-side apply, which leaves those of other drivers.
+
+        Kubernetes refuses any patch of a claim's status ("status.allocation: field cannot be modified once set") when
+        the opaque configuration in its allocation was written otherwise than Go would write it: with blanks between
+        its tokens, or its keys not sorted. So whoever writes a DeviceClass from Python has to write it that way.
+        """
         ref = report.claim.ref
         body = {
             "apiVersion": CLAIMS.api_version,
