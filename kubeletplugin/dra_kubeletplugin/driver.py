@@ -13,8 +13,10 @@ from dra_kubeletplugin.claims import AllocatedDevice, Claim, ClaimRef
 class PrepareError(Exception):
     """A claim could not be prepared or unprepared. The text reaches the user in an event of the pod.
 
-    kubelet tries again, with the growing waits of the pod, for as long as the pod is bound to the node: it never sends
-    the pod elsewhere.
+    kubelet tries to prepare again for as long as the pod is bound to the node, at its next look at the pod: after 60 to
+    90 seconds with its default `syncFrequency` (a failed prepare is no error of the sync, so there is no shorter
+    back-off; kuberuntime_manager.go, SyncPod of 1.37). It never sends the pod elsewhere. An unprepare it repeats after
+    10 to 15 seconds.
     """
 
 
@@ -50,8 +52,9 @@ class Driver(Protocol):
 
     `prepare` and `unprepare` are never under way at the same time, on this node, for this driver: the library holds a
     lock across processes (`Plugin(serialize=False)` leaves that to the driver). They are not cancelled when kubelet
-    gives up after its 45 seconds; kubelet's next try waits until they have returned. Keep them well below that: start
-    what takes longer, raise a PrepareError that says so, and be done when kubelet asks again.
+    gives up after its 45 seconds; kubelet's next try waits until they have returned. Keep them well below that. What
+    takes longer goes on in the background, behind a PrepareError that says so; but then a minute or more passes before
+    kubelet asks again, so wait for what may be done in seconds.
     """
 
     async def prepare(self, claims: Sequence[Claim]) -> Mapping[str, Sequence[PreparedDevice] | PrepareError]:

@@ -32,7 +32,7 @@ class Dice:
         options = ["--kubeconfig", str(cluster.kubeconfig), *(["--pod-uid", pod_uid] if pod_uid else [])]
         command = [sys.executable, str(EXAMPLE / "driver.py"), node.name, str(dice), *options]
         self.log = cluster.folder.logs / f"dice-{node.name}{pod_uid[:8]}.log"
-        with self.log.open("ab") as log:
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(node.inside(command), stdout=log, stderr=log, env=_environment())
         self.socket = f"{DRIVER}-{pod_uid}-reg.sock" if pod_uid else f"{DRIVER}-reg.sock"
 
