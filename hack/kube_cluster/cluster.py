@@ -166,15 +166,26 @@ class Cluster:
                 raise ClusterError(f"another up or down of cluster {self.name} is under way") from busy
             yield
 
+    @contextlib.contextmanager
+    def _choosing_network(self) -> Iterator[None]:
+        """One cluster at a time: what another has chosen is known by its routes, once it has made them."""
+        folder = os.open(self.folder.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
     def _create(self, wishes: Settings) -> None:
         wishes.parsed_gates()
         for path in (self.folder.path, self.folder.processes, self.folder.logs, self.folder.configuration):
             path.mkdir()
-        octet = networks.free_octet(networks.routed_networks())
-        self.settings = replace(wishes, octet=octet)
-        self.settings.save(self.folder.settings)
-        self._groups.create(CONTROL_PLANE)
-        self._network.create()
+        with self._choosing_network():
+            octet = networks.free_octet(networks.routed_networks())
+            self.settings = replace(wishes, octet=octet)
+            self.settings.save(self.folder.settings)
+            self._groups.create(CONTROL_PLANE)
+            self._network.create()
         plane = self.control_plane
         plane.issue_certificates()
         commands = plane.commands()
