@@ -13,14 +13,16 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from dra_kubeletplugin import Pool
+from dra_kubeletplugin import Claim, Pool
 from dra_kubeletplugin.apiserver import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES, ApiServer, NotFoundError, Resource
 from dra_samples import GIB, gpu
 from timeslice_api.kinds import capacity_key
 from timeslice_api.kinds import names as kinds
+from timeslice_driver.dra import refusals
 from timeslice_driver.dra.content import Content
 from timeslice_driver.dra.lanes import lanes
 from timeslice_driver.dra.offers import Offer
+from timeslice_driver.dra.reports import Reports
 from timeslice_driver.dra.slots import slots
 
 pytestmark = pytest.mark.timeout(120)
@@ -61,7 +63,9 @@ class Lanes:
                 f"device.driver == '{kinds.DRIVER}' && "
                 f"device.attributes['{kinds.DRIVER}'].group == '{self.group(name)}'"
             )
-            spec = {"selectors": [{"cel": {"expression": expression}}]}
+            parameters = {"kind": kinds.KIND_CONFIG, "apiVersion": kinds.API_VERSION, "group": self.group(name)}
+            config = [{"opaque": {"driver": kinds.DRIVER, "parameters": parameters}}]
+            spec = {"selectors": [{"cel": {"expression": expression}}], "config": config}
             await self.create(DEVICE_CLASSES, {"metadata": {"name": self.group(name)}, "spec": spec})
 
     async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
@@ -235,3 +239,19 @@ async def test_a_draining_group_keeps_what_it_has_and_takes_nothing_new(node: La
     assert await node.waits("d2")
     await node.claim("d3", "rl-b", job="job-a", count=1)
     assert await node.gets("d3") == ["gpu-1-rl-b"], "the lane that is closed still holds gpu-0"
+
+
+async def test_what_prepare_has_to_say_gets_into_the_status_of_a_claim_that_its_class_configures(node: Lanes) -> None:
+    await node.publish(node.content())
+    await node.claim("r1", "rl-a", job="job-a")
+    await node.gets("r1")
+    claim = Claim.of(await node.api.get(CLAIMS, f"r1-{node.suffix}", namespace=NAMESPACE), driver=kinds.DRIVER)
+    reports = Reports(node.api, node=node.node)
+    task = asyncio.create_task(reports.run())
+    reports.refused(claim, refusals.job_unknown())
+    reports.prepared(claim)
+    await reports.flush()
+    task.cancel()
+    raw = await node.api.get(CLAIMS, claim.ref.name, namespace=NAMESPACE)
+    (device,) = raw["status"]["devices"]
+    assert [(each["type"], each["status"]) for each in device["conditions"]] == [("Ready", "True")]

@@ -112,9 +112,8 @@ class Reports:
     async def _write_status(self, report: Report) -> None:
         """Our entries alone, by server-side apply, which leaves those of other drivers.
 
-        Kubernetes refuses any patch of a claim's status ("status.allocation: field cannot be modified once set") when
-        the opaque configuration in its allocation was written otherwise than Go would write it: with blanks between
-        its tokens, or its keys not sorted. So whoever writes a DeviceClass from Python has to write it that way.
+        Kubernetes refuses every patch of a claim's status ("status.allocation: field cannot be modified once set") when
+        the opaque configuration of its class was sent otherwise than Go sends it; `ApiServer` sends it as Go does.
         """
         ref = report.claim.ref
         body = {
