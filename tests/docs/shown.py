@@ -1,4 +1,4 @@
-"""Finds the commands and programs that the documents show."""
+"""Finds the commands and programs that the documents show: `sh` is run here, `shell` on a cluster by tests/e2e."""
 
 from __future__ import annotations
 
