@@ -184,6 +184,28 @@ def test_a_bad_value_is_refused_with_what_is_wrong(options: list[str], message: 
     assert message in done.stderr
 
 
+def test_an_upgrade_onto_an_older_crd_is_refused_with_the_command_that_mends_it(rules: None) -> None:
+    crd = "customresourcedefinition/timeslicegroups.timeslice.dev"
+    upgrade = (
+        "helm",
+        "template",
+        "timeslice",
+        str(CHART),
+        f"--namespace={NAMESPACE}",
+        "--is-upgrade",
+        "--dry-run=server",
+    )
+    assert chart_rules.run(*upgrade).returncode == 0
+    succeeded("kubectl", "annotate", "--overwrite", crd, "timeslice.dev/schema=0")
+    try:
+        done = chart_rules.run(*upgrade)
+    finally:
+        succeeded("kubectl", "annotate", "--overwrite", crd, "timeslice.dev/schema=1")
+    assert done.returncode != 0
+    assert "has schema 0, this chart needs 1" in done.stderr
+    assert "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -" in done.stderr
+
+
 def test_notes_tell_how_to_run_the_first_shared_job() -> None:
     done = succeeded(
         "helm", "install", "timeslice", str(CHART), f"--namespace={NAMESPACE}", "--dry-run=client", "--hide-secret"

@@ -53,4 +53,5 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-
 {{- define "timeslice.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-output-log-policy: hook-failed
 {{- end -}}
