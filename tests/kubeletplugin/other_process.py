@@ -1,20 +1,19 @@
-"""What another process of the driver does to this one's lock and sockets; run with the Python of the tests."""
+"""What another process of the driver does to this one's lock and sockets. Imports little, to be there at once."""
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import socket
 import sys
 from pathlib import Path
 
-from dra_kubeletplugin.node_lock import NodeLock
 
-
-async def hold(path: Path) -> None:
+def hold(path: Path) -> None:
     """Holds the lock until it is killed."""
-    async with NodeLock(path).held():
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         print("held", flush=True)
-        await asyncio.Event().wait()
+        sys.stdin.read()
 
 
 def listen(path: Path) -> None:
@@ -27,8 +26,4 @@ def listen(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    what, where = sys.argv[1], Path(sys.argv[2])
-    if what == "hold":
-        asyncio.run(hold(where))
-    else:
-        listen(where)
+    {"hold": hold, "listen": listen}[sys.argv[1]](Path(sys.argv[2]))

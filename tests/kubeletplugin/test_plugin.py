@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -37,9 +36,8 @@ HERE = Path(__file__).parent
 @asynccontextmanager
 async def another(what: str, path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another process; killed at the end."""
-    root = HERE.parent.parent / "kubeletplugin"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "other_process.py"), what, str(path), env=os.environ | {"PYTHONPATH": str(root)},
+        sys.executable, "-S", str(HERE / "other_process.py"), what, str(path),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -177,6 +175,7 @@ async def test_sockets_of_a_killed_process_are_replaced(
         await kubelet.register_all()
 
 
+@pytest.mark.timeout(60)
 async def test_a_living_process_keeps_its_sockets(kubelet: FakeKubelet, new_plugin: NewPlugin, folder: Path) -> None:
     (folder / "data").mkdir()
     async with another("listen", folder / "data/dra.sock"):
@@ -186,6 +185,7 @@ async def test_a_living_process_keeps_its_sockets(kubelet: FakeKubelet, new_plug
     assert not kubelet.sockets()
 
 
+@pytest.mark.timeout(60)
 async def test_a_taken_registration_socket_leaves_no_service_behind(
     kubelet: FakeKubelet, new_plugin: NewPlugin, folder: Path
 ) -> None:
@@ -293,6 +293,7 @@ def names(server: FakeApiServer) -> list[str]:
     return [device["name"] for item in server.all(SLICES) for device in item["spec"].get("devices", ())]
 
 
+@pytest.mark.timeout(60)
 async def test_a_call_waits_for_another_process_and_takes_over_when_that_is_killed(
     server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, folder: Path
 ) -> None:
