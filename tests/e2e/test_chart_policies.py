@@ -355,21 +355,9 @@ async def allocated(api: ApiServer, namespace: str, *results: dict[str, Any]) ->
 
 
 def status_of(made: dict[str, Any], *devices: dict[str, Any]) -> dict[str, Any]:
-    said = [
-        {
-            **{key: device[key] for key in ("driver", "pool", "device")},
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "False",
-                    "reason": "GroupConflict",
-                    "message": "",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z",
-                }
-            ],
-        }
-        for device in devices
-    ]
+    refused = {"type": "Ready", "status": "False", "reason": "GroupConflict", "message": ""}
+    conditions = [refused | {"lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    said = [{key: each[key] for key in ("driver", "pool", "device")} | {"conditions": conditions} for each in devices]
     metadata = {key: made["metadata"][key] for key in ("name", "namespace", "uid")}
     return {
         "apiVersion": CLAIMS.api_version,
@@ -506,15 +494,3 @@ async def test_people_see_holder_waiting_devices_and_duty(api: ApiServer, make_g
     header, line = shown.splitlines()
     assert header.split() == ["NAME", "HOLDER", "WAITING", "DEVICES", "DUTY", "AGE"]
     assert line.split()[:5] == [name, "job-a", "1", "2", "61%"]
-
-
-async def test_a_group_that_is_deleted_while_a_finalizer_holds_it_is_still_there(
-    api: ApiServer, make_group: Callable[..., Any]
-) -> None:
-    name = await make_group()
-    await api.patch(GROUPS, name, {"metadata": {"finalizers": ["timeslice.dev/claims"]}})
-    await api.delete(GROUPS, name)
-    assert decode_group(await api.get(GROUPS, name)).deleted
-    await api.patch(GROUPS, name, {"metadata": {"finalizers": None}})
-    with pytest.raises(NotFoundError):
-        await api.get(GROUPS, name)
