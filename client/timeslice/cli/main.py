@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -41,6 +43,7 @@ def parser_of_all() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
+    _end_on_sigterm()
     arguments = parser_of_all().parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -55,6 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has gone, such as `head`
         sys.stderr.close()
         return EXIT_FAILED
+
+
+def _end_on_sigterm() -> None:
+    """The first process of a container gets no signal that it has no handler for. Without this one, a pod that is
+    deleted before its service has a handler of its own would be waited for in vain, and killed."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _missing(error: ModuleNotFoundError) -> str:
