@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "channel.h"
+#include "presence.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@ struct device devices[MAX_DEVICES];
 int device_count;
 int driver_version;
 
+static int present[MAX_DEVICES]; /* indexes into `devices` */
+static int present_total;
 static int visible[MAX_DEVICES];
 static int visible_total;
 static char node_root[512];
@@ -49,24 +52,30 @@ static int device_named(const char *word) {
     char *end;
     long index = strtol(word, &end, 10);
     if (end != word && *end == '\0')
-        return index >= 0 && index < device_count ? (int)index : -1;
-    for (int i = 0; i < device_count && strlen(word) > 4; i++) {
+        return index >= 0 && index < present_total ? present[index] : -1;
+    for (int i = 0; i < present_total && strlen(word) > 4; i++) {
         char text[64];
-        uuid_text(&devices[i], text, sizeof text);
+        uuid_text(&devices[present[i]], text, sizeof text);
         if (strncasecmp(text, word, strlen(word)) == 0)
-            return i;
+            return present[i];
     }
     return -1;
 }
 
+static void find_present(void) {
+    present_total = 0;
+    for (int i = 0; i < device_count; i++)
+        if (is_present(devices[i].minor))
+            present[present_total++] = i;
+}
+
 void devices_choose_visible(void) {
     const char *wanted = getenv("CUDA_VISIBLE_DEVICES");
+    find_present();
     visible_total = 0;
     if (!wanted) {
-        while (visible_total < device_count) {
-            visible[visible_total] = visible_total;
-            visible_total++;
-        }
+        memcpy(visible, present, sizeof visible);
+        visible_total = present_total;
         return;
     }
     char list[1024], *save = NULL;

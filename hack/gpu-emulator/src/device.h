@@ -25,7 +25,7 @@ extern int driver_version;
 
 /* Reads one inventory line of the daemon into the next entry. */
 void device_add(char *line, int arena_fd);
-/* Applies CUDA_VISIBLE_DEVICES. */
+/* Those whose device files are there, as CUDA_VISIBLE_DEVICES chooses and orders them. */
 void devices_choose_visible(void);
 int visible_count(void);
 /* Index into `devices` of a CUDA ordinal, -1 when there is none. */

@@ -1,6 +1,7 @@
 /* libnvidia-ml.so.1: inventory, memory and process lists as the daemon sees them. Layouts as in the public nvml.h. */
 #define _GNU_SOURCE
 #include "channel.h"
+#include "presence.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -57,7 +58,8 @@ _Static_assert(sizeof(nvmlMemory_v2_t) == 40, "memory v2");
 _Static_assert(sizeof(nvmlProcessDetailList_t) == 24, "process detail list");
 _Static_assert(sizeof(nvmlPciInfo_t) == 68, "pci info");
 
-/* A handle is the address of an entry here; the entry carries nothing, its place is the index. */
+/* A handle is the address of an entry here; the entry carries nothing, its place is the daemon's index, which is also the minor number.
+ * Callers count only the devices that are present. */
 struct nvml_device { char unused; };
 static struct nvml_device handles[MAX_DEVICES];
 
@@ -147,7 +149,9 @@ static nvmlReturn_t find_handle(const char *function, const char *argument, nvml
         return INVALID_ARGUMENT;
     nvmlReturn_t rc = query(&answer, function, -1, argument);
     uint64_t index = next_number(&answer.text);
-    if (rc == SUCCESS && index < MAX_DEVICES)
+    if (rc == SUCCESS && (index >= MAX_DEVICES || !is_present((int)index)))
+        rc = NOT_FOUND;
+    if (rc == SUCCESS)
         *device = &handles[index];
     answer_done(&answer);
     return rc;
@@ -227,7 +231,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
         return INVALID_ARGUMENT;
     nvmlReturn_t rc = query(&answer, "nvmlDeviceGetCount", -1, "");
     if (rc == SUCCESS)
-        *count = (unsigned)next_number(&answer.text);
+        *count = (unsigned)present_among((int)next_number(&answer.text));
     answer_done(&answer);
     return rc;
 }
@@ -240,7 +244,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     char argument[16];
-    snprintf(argument, sizeof argument, "%u", index);
+    snprintf(argument, sizeof argument, "%d", index < MAX_DEVICES ? present_at((int)index, MAX_DEVICES) : -1);
     return find_handle("nvmlDeviceGetHandleByIndex", argument, device);
 }
 
@@ -275,7 +279,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsig
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
-    return one_unsigned("nvmlDeviceGetIndex", device, index);
+    nvmlReturn_t rc = one_unsigned("nvmlDeviceGetIndex", device, index);
+    if (rc == SUCCESS)
+        *index = (unsigned)present_among((int)*index);
+    return rc;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
