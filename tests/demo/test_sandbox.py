@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import sysconfig
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from grpo import sandbox
@@ -68,3 +73,19 @@ def test_programs_see_neither_the_environment_nor_the_verifier(monkeypatch: pyte
 def test_a_failing_verifier_is_an_error_and_not_a_reward() -> None:
     with pytest.raises(RuntimeError, match="the verifier failed"):
         sandbox.rewards("no such task", SEED, [(0, "1")])
+
+
+def test_the_verifier_is_found_where_the_job_finds_it() -> None:
+    """As in an image, whose interpreter has its packages in a folder of the image's own."""
+    bare = Path(sys._base_executable)  # type: ignore[attr-defined]
+    paths = [str(Path(sandbox.__file__).parents[1]), sysconfig.get_path("purelib")]
+    program = f"from grpo import sandbox; print(sandbox.rewards('gcd', {SEED}, [(0, {RIGHT!r})]))"
+    done = subprocess.run(
+        [bare, "-S", "-c", program],
+        env={"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip() == "[1.0]", done.stderr

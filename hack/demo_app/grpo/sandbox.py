@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("sandbox_main.py")
-PATHS = [str(PROGRAM.parent.parent), sysconfig.get_path("purelib")]
 WALL_S = 20.0  # of one program; generous, so that a busy machine changes no reward
 TIMEOUT_S = 120.0  # of all
 
@@ -22,7 +20,9 @@ def rewards(task: str, seed: int, answers: Sequence[tuple[int, str]], *, wall_s:
     One sandbox runs them all. An answer that breaks out of its own process and ends the sandbox earns nothing, and
     neither do the others in it. `wall_s` ends a program that blocks; CPU time and memory have limits of their own.
     """
-    request = json.dumps({"paths": PATHS, "task": task, "seed": seed, "answers": list(answers), "wall_s": wall_s})
+    # What this process can import, wherever it was installed; absolute, since the sandbox runs in another directory.
+    paths = [str(PROGRAM.parent.parent), *(str(Path(entry).absolute()) for entry in sys.path)]
+    request = json.dumps({"paths": paths, "task": task, "seed": seed, "answers": list(answers), "wall_s": wall_s})
     with tempfile.TemporaryDirectory(prefix="answers-") as place:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-W", "ignore", str(PROGRAM)],
