@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from timeslice import Mode, OrchestratorClient
+from timeslice.channel import checked_address
 from timeslice.settings import Given, resolve
 from timeslice_api.errors import ConfigError, InvalidRequest
 
@@ -56,7 +57,17 @@ def test_arguments_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert (client.job_id, client.mode) == ("from-code", Mode.ON)
 
 
-@pytest.mark.parametrize("address", ["host", "http://host:1", "host:port", "host:99999", ":1", "unix:", "unix://x/y"])
+@pytest.mark.parametrize(
+    "address", ["host:1", "dns:///host:1", "dns:host:1", "dns://10.0.0.1:53/host.ns.svc:1", "[::1]:1"]
+)
+def test_an_address_may_be_a_name_that_stands_for_several_machines(address: str) -> None:
+    assert checked_address(address) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["host", "http://host:1", "host:port", "host:99999", ":1", "unix:", "unix://x/y", "dns:///host", "dns:///:1"],
+)
 def test_an_address_that_cannot_be_dialled_is_refused_at_once(address: str) -> None:
     with pytest.raises(ConfigError, match="address"):
         OrchestratorClient(address, job_id="job-a")

@@ -16,7 +16,6 @@ import grpc.aio
 from running_orchestrator import open_channel
 from scripted_node import ScriptedNode
 
-LEASE_S = 3.0
 PORT_NAME = "orchestrator.timeslice.svc"
 
 
@@ -30,8 +29,9 @@ def free_port(host: str) -> int:
 class Pod:
     """A process `timeslice orchestrator --kubernetes`. `name` ends in a digit, which makes its address."""
 
-    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, port: int) -> None:
+    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, port: int, lease_s: float) -> None:
         self.name = name
+        self._lease_s = lease_s
         self.host = f"127.0.0.{10 + int(name[-1])}"
         self.address = f"{self.host}:{port}"
         self.telemetry = f"{self.host}:{free_port(self.host)}"
@@ -43,7 +43,14 @@ class Pod:
         """Starts the process, which stands for election."""
         code = "import sys; from timeslice.cli.main import main; sys.exit(main(sys.argv[1:]))"
         options = ["--kubeconfig", str(self._kubeconfig), "--namespace", "timeslice", "--identity", self.name]
-        options += ["--listen", self.address, "--telemetry-listen", self.telemetry, "--lease-duration", str(LEASE_S)]
+        options += [
+            "--listen",
+            self.address,
+            "--telemetry-listen",
+            self.telemetry,
+            "--lease-duration",
+            str(self._lease_s),
+        ]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", code, "orchestrator", "--kubernetes", *options, stdout=log, stderr=log
@@ -54,7 +61,7 @@ class Pod:
         assert self._process
         self._process.send_signal(number)
 
-    async def ended(self, within_s: float = 20.0) -> int:
+    async def ended(self, within_s: float = 30.0) -> int:
         """Waits for its end; the exit status."""
         assert self._process
         async with asyncio.timeout(within_s):
@@ -72,10 +79,19 @@ class Pod:
         return self._log.read_text(errors="replace")
 
     async def is_ready(self) -> bool:
-        """As a probe sees it."""
+        """Whether it leads, as a probe sees it."""
+        return await self._probe("readyz")
+
+    async def up(self, within_s: float = 60.0) -> None:
+        """Waits until it stands for election."""
+        async with asyncio.timeout(within_s):
+            while not await self._probe("healthz"):
+                await asyncio.sleep(0.1)
+
+    async def _probe(self, path: str) -> bool:
         try:
-            timeout = aiohttp.ClientTimeout(total=1.0)
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self.url("readyz")) as answer:
+            timeout = aiohttp.ClientTimeout(total=2.0)
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self.url(path)) as answer:
                 return answer.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
@@ -91,13 +107,15 @@ class Pod:
 
 
 class Service:
-    """A headless service: a name server that knows the ready pods, and what the probes say of them.
+    """A headless service: a name server that knows the pods, and what the probes say of them.
 
-    `address` is for clients: it names the service, and this name server.
+    `address` is for clients: it names the service, and this name server. With `only_ready` the name stands for the pod
+    that leads; else for all, of which only that one listens.
     """
 
-    def __init__(self, *pods: Pod) -> None:
+    def __init__(self, *pods: Pod, only_ready: bool = False) -> None:
         self._pods = pods
+        self._only_ready = only_ready
         self.ready: list[Pod] = []
         self._changed = asyncio.Event()
         self._probing: asyncio.Task[None] | None = None
@@ -121,7 +139,7 @@ class Service:
         await asyncio.gather(self._probing, return_exceptions=True)
         self._transport.close()
 
-    async def leader(self, *, other_than: Pod | None = None, within_s: float = 25.0) -> Pod:
+    async def leader(self, *, other_than: Pod | None = None, within_s: float = 60.0) -> Pod:
         """Waits until exactly one pod is ready, another one than that."""
         async with asyncio.timeout(within_s):
             while not (len(self.ready) == 1 and self.ready[0] is not other_than):
@@ -130,7 +148,7 @@ class Service:
         return self.ready[0]
 
     def _hosts(self) -> list[str]:
-        return [pod.host for pod in self.ready]
+        return [pod.host for pod in (self.ready if self._only_ready else self._pods)]
 
     async def _probe(self) -> None:
         while True:

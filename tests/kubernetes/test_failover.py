@@ -13,13 +13,16 @@ import pytest
 import pytest_asyncio
 from fake_api_server import FakeApiServer
 from offices import make_groups, status_of
-from pods import LEASE_S, FaithfulNode, Pod, Service, free_port
+from pods import FaithfulNode, Pod, Service, free_port
 from running_orchestrator import open_channel, stub_of
 from timeslice import OrchestratorClient
 from timeslice_api import status
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+SHORT_LEASE_S = 6.0  # a machine that is busy must not lose it for that alone
+LONG_LEASE_S = 30.0
 
 
 class Cluster:
@@ -36,23 +39,40 @@ class Cluster:
 
     async def waits(self, jobs: int) -> None:
         """Until so many requests are in the group's records."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(status_of(self.server, "g1").get("records", {}).get("requests", {})) != jobs:
                 await asyncio.sleep(0.02)
 
 
+@pytest.fixture
+def only_ready() -> bool:
+    """Whether the service's name stands for ready pods alone; a test may say otherwise."""
+    return False
+
+
+@pytest.fixture
+def lease_s() -> float:
+    """How long a silent leader is waited for; a test may say otherwise."""
+    return LONG_LEASE_S
+
+
 @pytest_asyncio.fixture
-async def cluster(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(server: FakeApiServer, tmp_path: Path, only_ready: bool, lease_s: float) -> AsyncIterator[Cluster]:
     await make_groups(server, "g1")
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     port = free_port("127.0.0.11")
-    pods = tuple(Pod(f"pod-{number}", tmp_path, kubeconfig, port=port) for number in (1, 2))
+    pods = tuple(Pod(f"pod-{number}", tmp_path, kubeconfig, port=port, lease_s=lease_s) for number in (1, 2))
     first, second = pods
     try:
         for pod in pods:
             await pod.start()
-        async with Service(*pods) as service, FaithfulNode(service, "n1", {"g1": ("d1",)}) as node:
+        async with (
+            Service(*pods, only_ready=only_ready) as service,
+            FaithfulNode(service, "n1", {"g1": ("d1",)}) as node,
+        ):
             await service.leader()
+            for pod in pods:
+                await pod.up()
             yield Cluster(server, service, (first, second), node)
     finally:
         for pod in pods:
@@ -70,10 +90,12 @@ async def holder_and_waiter(cluster: Cluster) -> tuple[OrchestratorClient, Orche
 
 
 def _take_a_turn(client: OrchestratorClient) -> None:
-    client.acquire(timeout=60)
+    client.acquire(timeout=120)
     client.yield_()
 
 
+@pytest.mark.parametrize("lease_s", [SHORT_LEASE_S])
+@pytest.mark.parametrize("only_ready", [True, False], ids=["a name of ready pods", "a name of all pods"])
 async def test_a_leader_that_is_killed_is_replaced_and_neither_holder_nor_waiter_notices(cluster: Cluster) -> None:
     leader = await cluster.service.leader()
     follower = next(pod for pod in cluster.pods if pod is not leader)
@@ -82,33 +104,32 @@ async def test_a_leader_that_is_killed_is_replaced_and_neither_holder_nor_waiter
     with pytest.raises(ConnectionRefusedError):  # who does not lead cannot be reached
         await asyncio.open_connection(*follower.address.split(":"))
     leader.signal(signal.SIGKILL)
-    killed_at = time.monotonic()
     assert await cluster.service.leader(other_than=leader) is follower
-    assert time.monotonic() - killed_at < LEASE_S + 6
     assert not waiting.done()
     await asyncio.to_thread(holder.yield_)
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     assert status_of(cluster.server, "g1")["records"]["token"] > token
     assert cluster.node.welcomed_by == [leader.name, follower.name]
     for client in (holder, waiter):
         await asyncio.to_thread(client.close)
 
 
+@pytest.mark.parametrize("lease_s", [SHORT_LEASE_S])
 async def test_a_leader_that_froze_beyond_its_time_says_nothing_when_it_wakes_and_ends(cluster: Cluster) -> None:
     leader = await cluster.service.leader()
     holder, waiter, waiting = await holder_and_waiter(cluster)
     channel = open_channel(leader.address)
     old = stub_of(channel)
     renewal = pb.KeepAliveRequest(job_id="job-a", lease_ids=["lease-of-nobody"])
-    await old.KeepAlive(renewal, timeout=5)  # the connection is there
+    await old.KeepAlive(renewal, timeout=20)  # the connection is there
     leader.signal(signal.SIGSTOP)
     successor = await cluster.service.leader(other_than=leader)
     written = status_of(cluster.server, "g1")["records"]["epoch"]
     request = pb.AcquireRequest(request_id="r9", job_id="job-z", group_id="g1")
     asked = [
-        asyncio.ensure_future(old.KeepAlive(renewal, timeout=10)),
-        asyncio.ensure_future(old.Acquire(request, timeout=10)),
-        asyncio.ensure_future(old.GetGroup(pb.GetGroupRequest(group_id="g1"), timeout=10)),
+        asyncio.ensure_future(old.KeepAlive(renewal, timeout=30)),
+        asyncio.ensure_future(old.Acquire(request, timeout=30)),
+        asyncio.ensure_future(old.GetGroup(pb.GetGroupRequest(group_id="g1"), timeout=30)),
     ]
     await asyncio.sleep(0.2)  # they are in the frozen process's sockets
     leader.signal(signal.SIGCONT)
@@ -119,7 +140,7 @@ async def test_a_leader_that_froze_beyond_its_time_says_nothing_when_it_wakes_an
     assert await leader.ended() != 0
     assert "error: the lead is lost" in leader.log
     await asyncio.to_thread(holder.yield_)
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     records = status_of(cluster.server, "g1")["records"]
     assert records["epoch"] == written
     assert "r9" not in records["requests"]
@@ -135,10 +156,10 @@ async def test_a_clean_stop_hands_the_lead_over_at_once(cluster: Cluster) -> Non
     leader.signal(signal.SIGTERM)
     stopped_at = time.monotonic()
     await cluster.service.leader(other_than=leader)
-    assert time.monotonic() - stopped_at < LEASE_S  # nobody waited for the lease to end
+    assert time.monotonic() - stopped_at < LONG_LEASE_S / 2  # nobody waited for the lease to end
     assert await leader.ended() == 0
     await asyncio.to_thread(holder.yield_)
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
     for client in (holder, waiter):
         await asyncio.to_thread(client.close)
 
