@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from timeslice.cli.main import main
+from timeslice_orchestrator import log
 from timeslice_orchestrator.config import KubernetesConfig
 from timeslice_orchestrator.kubernetes.orchestrator import KubernetesOrchestrator
 
@@ -16,6 +17,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "TIMESLICE_GROUPS", "TIMESLICE_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(log, "configure", lambda level, *, as_json: None)  # the log stays that of the tests
 
 
 def test_without_a_cluster_it_says_how_to_name_one(capsys: pytest.CaptureFixture[str]) -> None:
