@@ -76,6 +76,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, default=36)
     parser.add_argument("--memory-share", type=float, default=Recipe.memory_share, help="of the device, 0 to 1")
+    parser.add_argument("--memory-mib", type=int, default=0, help="device memory to occupy, instead of a share of it")
     parser.add_argument("--wait", action="store_true", help="tell `ready`, and start at the first line from stdin")
     parser.add_argument("--core", type=int, metavar="N", help="stay on that CPU core, with all child processes")
     options = parser.parse_args()
@@ -87,7 +88,8 @@ def main() -> int:
             return 0
         threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        run(Recipe(options.task, options.seed, memory_share=options.memory_share), options.steps)
+        memory = options.memory_mib << 20
+        run(Recipe(options.task, options.seed, memory_share=options.memory_share, memory=memory), options.steps)
     except CudaError as error:
         if error.code != OUT_OF_MEMORY:
             raise

@@ -25,6 +25,7 @@ class Recipe:
         prompts, group: prompts of one step, and answers to each.
         memory_share: part of the device's memory that the run occupies; what parameters and optimizer leave of it is a
             pool for rollouts, taken once at the start as inference engines do (`gpu_memory_utilization`).
+        memory: the same in bytes, for runs that are to be the same on any device; 0 leaves it to `memory_share`.
     """
 
     task: str
@@ -32,6 +33,7 @@ class Recipe:
     prompts: int = 16
     group: int = 16
     memory_share: float = 0.65
+    memory: int = 0
     shape: Shape = field(default_factory=lambda: Shape(prompt=3, answer=3, hidden=896))
     hyper: Hyperparameters = field(default_factory=lambda: Hyperparameters(rate=4e-4))
 
@@ -63,7 +65,7 @@ class Trainer:
         for name in ("weights", "mean", "square"):
             self._arrays[name] = DeviceArray(self._cuda, count, np.float32)
         self._arrays["updates"] = DeviceArray(self._cuda, 1, np.int64)
-        wanted = int(self.recipe.memory_share * self._cuda.total_memory())
+        wanted = self.recipe.memory or int(self.recipe.memory_share * self._cuda.total_memory())
         room = (wanted - self.device_bytes()) // 4
         self._arrays["pool"] = DeviceArray(self._cuda, room, np.float32)
         self._write_initial_state()
