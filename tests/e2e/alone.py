@@ -1,0 +1,64 @@
+"""The example's RL job, as a pod, and what comes of the same job when it runs alone and without Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import manifests
+from gpu_emulator import Emulator
+from reading import Object
+
+ROOT = Path(__file__).resolve().parents[2]
+_ALONE_S = 180.0
+_MEMORY_MIB = 96
+_ROOM = "128Mi"  # of host memory, for the snapshot of it
+_LIMIT = "640Mi"  # what the program needs besides
+
+
+@dataclass(frozen=True)
+class Training:
+    """A recipe of hack/demo_app; the same recipe gives the same weights, to the last bit."""
+
+    task: str
+    seed: int
+    steps: int = 3
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of its command line. It takes as much memory on every GPU, whatever its size."""
+        options = {"task": self.task, "seed": self.seed, "steps": self.steps, "memory-mib": _MEMORY_MIB}
+        return [f"--{name}={value}" for name, value in options.items()]
+
+    def manifests(self, name: str, *, group: str) -> list[Object]:
+        """Template and pod, as in examples/kubernetes."""
+        made = manifests.pod(name, claim_template=name, memory=_LIMIT)
+        (container,) = made["spec"]["containers"]
+        container |= {"image": manifests.JOB_IMAGE, "args": self.arguments}
+        return [manifests.template(name, job=name, group=group, host_memory=_ROOM), made]
+
+    def alone(self) -> dict[str, str]:
+        """Fingerprints of a run on an emulated GPU of its own, on this machine, that takes no turns."""
+        with Emulator(memory=4 * _MEMORY_MIB << 20) as emulator, tempfile.TemporaryDirectory() as place:
+            done = subprocess.run(
+                [sys.executable, "-m", "grpo", *self.arguments],
+                env={**emulator.env, "PYTHONPATH": str(ROOT / "hack/demo_app"), "TIMESLICE_MODE": "off"},
+                cwd=place,
+                capture_output=True,
+                text=True,
+                timeout=_ALONE_S,
+                check=False,
+            )
+        assert done.returncode == 0, done.stderr
+        return fingerprints(done.stdout)
+
+
+def fingerprints(said: str) -> dict[str, str]:
+    """SHA-256 of the final weights and of all device memory, from the last line that the job prints."""
+    told = json.loads(said.splitlines()[-1])
+    assert told["event"] == "done", said
+    return {name: told[name] for name in ("weights_sha256", "device_sha256")}
