@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dra_samples import gpu, record
 from timeslice_driver.dra.checkpoint import NAME, Checkpoint, CheckpointError
-from timeslice_driver.dra.records import Records, decode, encode
+from timeslice_driver.dra.records import Encoder, Records, decode, encode
 
 FULL = Records("boot-1", "lanes", (gpu(0), gpu(1)), {"u": record("u", "GPU-0", memory=5, pods={"p": "pod"})})
 
@@ -64,6 +64,14 @@ def test_a_file_of_something_else_is_no_record(data: bytes) -> None:
         decode(data)
 
 
+def test_an_encoder_writes_what_became_of_a_claim_and_forgets_those_that_went() -> None:
+    encoder = Encoder()
+    other = FULL.with_claim(record("v", "GPU-1"))
+    later = other.with_claim(replace(other.claims["u"], state="unprepared"))
+    for records in (FULL, other, later, later.without_claims("u"), replace(FULL, claims={}), other):
+        assert decode(encoder.encode(records)) == records
+
+
 class TestCheckpoint:
     def test_what_is_written_is_read_by_the_next_instance(self, tmp_path: Path) -> None:
         Checkpoint(tmp_path / "state").update(lambda _: FULL)
@@ -84,6 +92,23 @@ class TestCheckpoint:
         assert Checkpoint(tmp_path).read().incomplete, "a crash between does not make them whole"
         checkpoint.update(lambda records: replace(records, incomplete=False))
         assert not Checkpoint(tmp_path).read().incomplete
+
+    def test_a_file_that_another_process_changed_is_read_anew(self, tmp_path: Path) -> None:
+        ours, theirs = Checkpoint(tmp_path), Checkpoint(tmp_path)
+        ours.update(lambda _: FULL)
+        theirs.update(lambda records: records.with_claim(record("v", "GPU-1")))
+        assert set(ours.read().claims) == {"u", "v"}
+        (tmp_path / NAME).write_bytes(b"")
+        assert ours.read() == Records(incomplete=True)
+
+    def test_a_file_that_nobody_changed_is_not_decoded_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkpoint = Checkpoint(tmp_path)
+        checkpoint.update(lambda _: FULL)
+        monkeypatch.setattr("timeslice_driver.dra.checkpoint.decode", lambda data: pytest.fail("decoded again"))
+        checkpoint.update(lambda records: records.with_claim(record("v", "GPU-1")))
+        assert set(checkpoint.read().claims) == {"u", "v"}
 
     def test_two_writers_lose_nothing_of_each_other(self, tmp_path: Path) -> None:
         def write(start: int) -> None:

@@ -140,18 +140,34 @@ class Records:
         return replace(self, claims={uid: claim for uid, claim in self.claims.items() if uid not in uids})
 
 
+class Encoder:
+    """Makes the file's bytes. It remembers the text of each claim, as of many claims one at a time becomes another."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, tuple[ClaimRecord, str]] = {}
+
+    def encode(self, records: Records) -> bytes:
+        """As the file has it."""
+        content = {
+            **records.extra,
+            "version": VERSION,
+            "bootId": records.boot_id,
+            "mode": records.mode,
+            "incomplete": records.incomplete,
+            "gpus": [asdict(gpu) for gpu in records.gpus],
+        }
+        self._texts = {uid: (claim, self._text(uid, claim)) for uid, claim in records.claims.items()}
+        claims = ", ".join(text for _, text in self._texts.values())
+        return f'{json.dumps(content)[:-1]}, "claims": {{{claims}}}}}\n'.encode()
+
+    def _text(self, uid: str, claim: ClaimRecord) -> str:
+        known, text = self._texts.get(uid, (None, ""))
+        return text if known is claim else f"{json.dumps(uid)}: {json.dumps(_from_claim(claim))}"
+
+
 def encode(records: Records) -> bytes:
     """As the file has it."""
-    content = {
-        **records.extra,
-        "version": VERSION,
-        "bootId": records.boot_id,
-        "mode": records.mode,
-        "incomplete": records.incomplete,
-        "gpus": [asdict(gpu) for gpu in records.gpus],
-        "claims": {uid: _from_claim(claim) for uid, claim in records.claims.items()},
-    }
-    return json.dumps(content).encode() + b"\n"
+    return Encoder().encode(records)
 
 
 def decode(data: bytes) -> Records:
