@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from dra_kubeletplugin.apiserver import CLAIMS, ApiServer, Change, Object, Reflector
-from fake_api_server import FakeApiServer, Refusal
+from fake_api_server import Call, FakeApiServer, Refusal
 
 
 def claim(name: str, namespace: str = "a", **labels: str) -> Object:
@@ -125,6 +126,25 @@ async def test_an_expired_version_leads_to_a_new_list_that_misses_nothing(
         server.fall_silent(False)
         await seen.until(lambda: len(seen.changes) == 6)
     assert sorted(seen.kinds[3:]) == [("added", "comes"), ("deleted", "goes"), ("modified", "changes")]
+
+
+async def test_an_expired_version_leads_to_a_new_list_at_once_however_long_the_server_was_away(
+    server: FakeApiServer, api: ApiServer
+) -> None:
+    watched, listed = [0.0], [0.0]
+
+    def note(call: Call) -> None:
+        (watched if call.is_watch else listed).append(time.monotonic())
+
+    async with following(Reflector(api, CLAIMS)):
+        server.hooks.append(note)
+        server.refuse("WATCH", "resourceclaims", Refusal(503, "ServiceUnavailable"), times=4)
+        await server.forget_history()
+        async with asyncio.timeout(9):
+            while not listed[1:]:
+                await asyncio.sleep(0.02)
+    expired = max(at for at in watched if at < listed[1])
+    assert listed[1] - expired < 1, "the next wait after a failure would have been more than two seconds"
 
 
 async def test_a_silent_connection_is_given_up(server: FakeApiServer, api: ApiServer, seen: Seen) -> None:

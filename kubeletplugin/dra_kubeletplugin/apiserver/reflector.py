@@ -83,14 +83,16 @@ class Reflector:
     async def run(self) -> None:
         """Lists and watches until it is cancelled. Failures of the API server are logged and retried."""
         while True:
-            started = time.monotonic()
+            started, listed = time.monotonic(), not self._version
             try:
-                if not self._version:
+                if listed:
                     await self._list()
                 await self._watch()
             except ExpiredError:
                 log.info("%s: the version to watch from has expired, listing again", self._resource)
                 self._version = ""
+                if not listed:
+                    continue  # a list is all that is lacking, however long the waits before it were
             except ApiServerError as error:
                 await self._wait_after(error)
                 continue

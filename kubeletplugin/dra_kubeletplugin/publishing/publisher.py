@@ -151,10 +151,11 @@ class Publisher:
             self._work.setdefault(item["spec"]["pool"]["name"], _Work(None, []))
 
     async def _attend(self, name: str, work: _Work) -> None:
-        work.healing = False
+        healing, work.healing, work.due = work.healing, False, _FOREVER  # what the watch tells from now on counts anew
         error: PublishError | None = None
         try:
-            await self._sync(name, work)
+            if not await self._sync(name, work) and healing:
+                work.heal.reset()  # nobody is at odds with us: the watch told of an own write before its answer came
         except InvalidError as refused:
             error = work.error = InvalidPoolError(name, str(refused), refused.causes)
             work.due = _FOREVER
@@ -178,16 +179,17 @@ class Publisher:
         work.retry.reset()
         work.written = True
         settles_in_s = self._sight.settles_in_s
-        work.due = _FOREVER if settles_in_s is None else time.monotonic() + settles_in_s + 1
+        if settles_in_s is not None:
+            work.due = min(work.due, time.monotonic() + settles_in_s + 1)
         if work.wanted is None and self._work.get(name) is work:
             del self._work[name]
 
-    async def _sync(self, name: str, work: _Work) -> None:
-        """Does what is to be done for the pool."""
+    async def _sync(self, name: str, work: _Work) -> bool:
+        """Does what is to be done for the pool; returns whether there was something."""
         existing = [item for item in self._sight.slices().values() if item["spec"]["pool"]["name"] == name]
         if work.wanted is None:
             await self._delete(existing)
-            return
+            return bool(existing)
         least = self._used.get(name, 0)
         steps = plan(self._owner, name, work.specs, existing=existing, least=least)
         await self._delete(steps.delete)
@@ -199,6 +201,7 @@ class Publisher:
         for place, item in steps.create:
             item["metadata"]["ownerReferences"] = [owner]
             self._stored(work, place, sent=item, stored=await self._api.create(SLICES, item))
+        return bool(steps.delete or steps.update or steps.create)
 
     def _stored(self, work: _Work, place: int, *, sent: Object, stored: Object) -> None:
         """Notes what the server made of a slice; that is what is kept up from now on."""

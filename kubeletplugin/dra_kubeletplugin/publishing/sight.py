@@ -22,8 +22,10 @@ class Sight:
         self._deleted: dict[str, float] = {}
 
     def wrote(self, item: Object) -> None:
-        """This process has written it, and the server answered so."""
-        self._written[item["metadata"]["uid"]] = (item, self._clock())
+        """This process has written it, and the server answered so. The watch may have been faster than the answer."""
+        watched = self._watched().get(item["metadata"]["uid"])
+        if watched is None or _version(watched) < _version(item):
+            self._written[item["metadata"]["uid"]] = (item, self._clock())
 
     def deleted(self, item: Object) -> None:
         """It is gone, says the server."""
