@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -59,3 +59,15 @@ def team(cluster: Cluster, groups: Groups) -> Iterator[Team]:
     made.create()
     yield made
     made.remove()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the daemons said during the test: the cluster may be gone when somebody reads of it."""
+    report = yield
+    found = getattr(item, "funcargs", {}).get("installed")
+    if report.failed and isinstance(found, Installation):
+        report.sections.append(("the daemons, in that time", found.said(within_s=call.duration + 30)))
+    return report

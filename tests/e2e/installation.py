@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kube_cluster import Cluster
+from kube_cluster.errors import ClusterError
 from reading import DAEMON_SETS, DEPLOYMENTS, LEASES, PODS, SLICES, Object, objects, one
 from waits import START_S, until
 
@@ -65,6 +66,18 @@ class Installation:
     def logs(self, pod: str, *options: str) -> str:
         """What it has said."""
         return self._cluster.kubectl("logs", f"--namespace={NAMESPACE}", pod, *options)
+
+    def said(self, *, within_s: float) -> str:
+        """The last lines of each pod's log of so many seconds, as far as they can be had; for people."""
+        options = (f"--since={within_s:.0f}s", "--tail=60", "--prefix", "--all-containers")
+        parts = []
+        for component in _PARTS:
+            labels = f"--selector=app.kubernetes.io/component={component}"
+            try:
+                parts.append(self._cluster.kubectl("logs", f"--namespace={NAMESPACE}", labels, *options))
+            except ClusterError as error:
+                parts.append(str(error))
+        return "\n".join(parts)
 
     @cached_property
     def _wanted(self) -> str:

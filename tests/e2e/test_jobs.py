@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from alone import Training, fingerprints
-from installation import NAMESPACE, Installation
+from installation import DRIVER, NAMESPACE, Installation
 from kube_cluster import Cluster
-from manifests import pod, running, template
-from reading import Object
+from manifests import pod, running, sleeper, template
+from reading import SLICES, Object, objects
 from sharing import Groups
 from team import Team
 from waits import SOON_S, START_S, true, until
@@ -18,6 +18,15 @@ JOBS = {"job-a": Training("gcd", 23), "job-b": Training("count_bits", 5)}
 JOBS_S = 300.0
 PORT = 7000
 MIB = 1 << 20
+
+
+SEES = """
+import ctypes
+
+cuda, count, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and cuda.cuDeviceGetUuid(uuid, 0) == 0
+print(count.value, bytes(uuid).hex())
+"""
 
 
 @pytest.mark.smoke
@@ -94,6 +103,19 @@ def test_a_job_that_spans_both_nodes_takes_turns_with_one_that_has_a_gpu_of_one_
         assert not [turn for turn in turns if turn not in narrow and turn[0] < end and begin < turn[1]]
 
 
+def test_a_container_sees_the_gpus_of_its_claim_and_no_others(cluster: Cluster, groups: Groups, team: Team) -> None:
+    group = groups.create(node="node-a")
+    team.apply(*sleeper("other", group=group))
+    team.wait_running("other")
+    made = running(pod("one", claim_template="one"), "python3", "-c", f"{SEES}\nimport time; time.sleep(600)")
+    team.apply(template("one", job="other", group=group), made)  # of the same job, so that it gets another GPU
+    team.wait_said("one", "1 ")
+    (device,) = team.devices("one")
+    uuid = uuid_of(cluster, device)
+    assert team.logs("one").split() == ["1", uuid.removeprefix("GPU-").replace("-", "")]
+    assert uuid != uuid_of(cluster, *team.devices("other"))
+
+
 def restart_plugin(cluster: Cluster, installed: Installation, node: str) -> None:
     """Deletes the node's pod; another one is there on return."""
     old = installed.node_pods()[node]["metadata"]
@@ -116,6 +138,14 @@ def job(
     command = ("python3", "/programs/program_ranks.py", str(8 * MIB), str(phases), "0.5")
     started = running(made, *command, RANK=str(rank), WORLD_SIZE=str(of), TIMESLICE_RANKS_ADDRESS=place)
     return [template(name, job=job or name, group=group), started]
+
+
+def uuid_of(cluster: Cluster, device: str) -> str:
+    """Of the GPU that a device of the node's slices is."""
+    node, _, name = device.partition("/")
+    slices = objects(cluster, SLICES, fields=f"spec.driver={DRIVER},spec.nodeName={node}")
+    found = [each for slice_ in slices for each in slice_["spec"].get("devices") or () if each["name"] == name]
+    return str(found[0]["attributes"]["uuid"]["string"])
 
 
 def service(name: str) -> Object:
