@@ -50,8 +50,8 @@ class Installation:
         until("the installation is not ready", self._missing, limit_s=limit_s)
 
     def node_pods(self) -> dict[str, Object]:
-        """The DaemonSet's pods by node; without those that are ending."""
-        return {pod["spec"]["nodeName"]: pod for pod in self._pods("node")}
+        """The DaemonSet's pods by node; without those that are ending or have no node yet."""
+        return {pod["spec"]["nodeName"]: pod for pod in self._pods("node") if "nodeName" in pod["spec"]}
 
     def orchestrator_pods(self) -> dict[str, Object]:
         """The Deployment's pods by name; without those that are ending."""
@@ -69,15 +69,15 @@ class Installation:
 
     def said(self, *, within_s: float) -> str:
         """The last lines of each pod's log of so many seconds, as far as they can be had; for people."""
-        options = (f"--since={within_s:.0f}s", "--tail=60", "--prefix", "--all-containers")
-        parts = []
-        for component in _PARTS:
-            labels = f"--selector=app.kubernetes.io/component={component}"
-            try:
-                parts.append(self._cluster.kubectl("logs", f"--namespace={NAMESPACE}", labels, *options))
-            except ClusterError as error:
-                parts.append(str(error))
-        return "\n".join(parts)
+        pods = objects(self._cluster, PODS, namespace=NAMESPACE, labels=_ALL)
+        options = (f"--since={within_s:.0f}s", "--tail=60", "--prefix")
+        return "\n".join(self._last_words(pod["metadata"]["name"], *options) for pod in pods)
+
+    def _last_words(self, pod: str, *options: str) -> str:
+        try:
+            return self.logs(pod, *options)
+        except ClusterError as error:
+            return str(error)
 
     @cached_property
     def _wanted(self) -> str:
