@@ -33,6 +33,7 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # each dial tries at once; the pauses between them are ours
+    ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
     ("grpc.default_authority", "localhost"),  # a socket's path is none that a strict server accepts
 )
 _Stream: TypeAlias = Any  # grpc.aio.StreamStreamCall, whose stubs know neither EOF nor a stream without an iterator
