@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,18 @@ async def test_the_writer_is_named_by_the_user_agent(server: FakeApiServer) -> N
     async with server.connect() as api:
         await api.list(NODES)
     assert agents == ["dra-kubeletplugin"]
+
+
+async def test_however_many_watches_are_open_a_request_finds_a_connection(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    async with (
+        await ApiServer.connect(kubeconfig=str(server.kubeconfig(tmp_path / "config"))) as api,
+        AsyncExitStack() as watches,
+    ):
+        for _ in range(101):
+            watch = api.watch(CLAIMS, version="0", lasting_s=30, silence_s=30)
+            await watches.enter_async_context(watch)
+        async with asyncio.timeout(2):
+            items, _ = await api.list(CLAIMS)
+    assert items == []

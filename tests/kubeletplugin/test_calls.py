@@ -5,12 +5,13 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 from dra_kubeletplugin import CallReport, Claim, ClaimRef, Plugin, PreparedDevice, PrepareError, request_id
-from dra_kubeletplugin.apiserver import CLAIMS
+from dra_kubeletplugin.apiserver import CLAIMS, ApiServer
 from fake_api_server import FakeApiServer, Refusal
 from fake_kubelet import FakeKubelet
 from scripted_driver import ScriptedDriver, allocate, result
@@ -224,6 +225,34 @@ async def test_a_call_about_nothing_does_not_trouble_the_driver(
         assert not await kubelet.prepare()
         assert not await kubelet.unprepare()
     assert not driver.entered.is_set()
+
+
+async def test_of_very_many_claims_only_a_few_are_read_at_the_same_time(
+    server: FakeApiServer,
+    kubelet: FakeKubelet,
+    new_plugin: NewPlugin,
+    driver: ScriptedDriver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, most = 0, 0
+    get = ApiServer.get
+
+    async def counted(api: ApiServer, *args: Any, **named: Any) -> Any:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await get(api, *args, **named)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(ApiServer, "get", counted)
+    refs = [await allocate(server, f"c{number}", result(f"gpu-{number}")) for number in range(30)]
+    async with new_plugin():
+        await kubelet.register_all()
+        answer = await kubelet.prepare(*refs)
+    assert {uid for uid, entry in answer.items() if not entry.error} == {ref.uid for ref in refs}
+    assert 1 < most <= 8
 
 
 async def test_calls_are_one_at_a_time(

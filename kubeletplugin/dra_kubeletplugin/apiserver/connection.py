@@ -26,6 +26,7 @@ async def configuration(kubeconfig: str | None = None) -> Any:
         NoClusterError: none of them is there, or it does not hold what is needed.
     """
     found: Any = Configuration()
+    found.connection_pool_maxsize = 0  # no limit: each watch keeps a connection, and its number must not stop requests
     try:
         if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(found)
