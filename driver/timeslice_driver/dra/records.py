@@ -145,16 +145,19 @@ class Encoder:
 
     def __init__(self) -> None:
         self._texts: dict[str, tuple[ClaimRecord, str]] = {}
+        self._gpus: tuple[tuple[Gpu, ...], list[dict[str, Any]]] = ((), [])
 
     def encode(self, records: Records) -> bytes:
         """As the file has it."""
+        if self._gpus[0] is not records.gpus:
+            self._gpus = records.gpus, [asdict(gpu) for gpu in records.gpus]
         content = {
             **records.extra,
             "version": VERSION,
             "bootId": records.boot_id,
             "mode": records.mode,
             "incomplete": records.incomplete,
-            "gpus": [asdict(gpu) for gpu in records.gpus],
+            "gpus": self._gpus[1],
         }
         self._texts = {uid: (claim, self._text(uid, claim)) for uid, claim in records.claims.items()}
         claims = ", ".join(text for _, text in self._texts.values())
