@@ -36,13 +36,13 @@ class NodeState:
         """Claims with a folder for their pods' socket."""
         return {path.name for path in self._sockets.glob("*")}
 
-    def has(self, step: str, uid: str) -> bool:
-        """Whether prepare of the claim has got there (STEPS)."""
+    def reached(self, step: str) -> set[str]:
+        """Claims whose prepare has got to the step (STEPS), and no unprepare since."""
         if step == "socket":
-            return (self._sockets / uid).exists()
+            return self.sockets()
         if step == "CDI spec":
-            return (self._specs / f"{_SPEC}{uid}.json").exists()
-        return uid in (self.held("completed") if step == "completed record" else self.held())
+            return self.specs()
+        return self.held("completed") if step == "completed record" else self.held()
 
     def left(self, *uids: str) -> str | None:
         """What is there of these claims; None when nothing is. For ``until``."""
