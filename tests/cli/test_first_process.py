@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -23,12 +24,16 @@ raise SystemExit(main.main(["status"]))
 
 
 @pytest.mark.processes
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")
 @pytest.mark.timeout(60)
 def test_the_first_process_of_a_container_ends_at_sigterm_while_it_still_starts() -> None:
-    command = ["unshare", "--pid", "--fork", sys.executable, "-c", _STARTING]
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", _STARTING]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outside:
-        assert outside.stdout
-        assert outside.stdout.readline() == "starting\n"
-        (first,) = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()
-        subprocess.run(["kill", "-TERM", first], check=True)
-        assert outside.wait(timeout=30) == 128 + signal.SIGTERM
+        try:
+            assert outside.stdout
+            assert outside.stdout.readline() == "starting\n"
+            (first,) = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()
+            os.kill(int(first), signal.SIGTERM)
+            assert outside.wait(timeout=30) == 128 + signal.SIGTERM
+        finally:
+            outside.kill()
