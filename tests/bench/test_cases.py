@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from timeslice_bench.__main__ import main
-from timeslice_bench.case import Effort
+from timeslice_bench.case import ALL_CASES, CLUSTER_CASES, Effort
 from timeslice_bench.layout import many_groups
 from timeslice_bench.scenario import SCENARIOS, Scenario, run
 from timeslice_bench.throughput import Tally
@@ -74,6 +75,24 @@ def test_only_a_grant_after_the_other_jobs_grant_is_a_hand_off() -> None:
     assert (tally.handoffs, tally.served((group,))) == (2, 1)
 
 
+def test_every_case_is_measured_by_one_scenario_and_those_of_a_cluster_by_scenarios_that_need_one() -> None:
+    measured = [case for scenario in SCENARIOS for case in scenario.cases]
+    assert sorted(measured) == sorted(ALL_CASES)
+    assert {case for scenario in SCENARIOS if scenario.on_cluster for case in scenario.cases} == set(CLUSTER_CASES)
+
+
+def test_without_a_cluster_its_cases_fail_and_say_how_to_get_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIMESLICE_CLUSTER_DIR", str(tmp_path))
+    assert main(["cluster", "--quick", "--json", "-"]) == 1
+    results = json.loads(capsys.readouterr().out)
+    assert [each["case"] for each in results] == list(CLUSTER_CASES)
+    assert {each["detail"] for each in results} == {
+        "NotReadyError: cluster timeslice is not up: run hack/bench cluster"
+    }
+
+
 async def test_a_scenario_that_breaks_fails_its_cases_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     (result,) = await run(scenario_of("cycles_growth_mb"), TINY, ["cycles_growth_mb"], None)
@@ -89,7 +108,8 @@ def test_the_list_names_every_case_and_starts_nothing(capsys: pytest.CaptureFixt
 @pytest.mark.timeout(60)
 def test_ctrl_c_ends_the_bench_and_every_process_that_it_started(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parent
-    path = f"{here}{os.pathsep}{here.parent.parent / 'hack' / 'gpu-emulator'}"
+    hack = here.parent.parent / "hack"
+    path = os.pathsep.join(map(str, (here, hack, hack / "gpu-emulator")))
     environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([*BENCH, "handoffs_per_s"], env=environment, stderr=subprocess.PIPE, text=True) as bench:
         children = _wait_for_children(bench.pid)

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from timeslice_bench.case import CASES, Failure, Measurement
+from timeslice_bench.case import CASES, CLUSTER_CASES, Failure, Measurement
 from timeslice_bench.report import as_object, table, write_json
 
 NAMES = [
@@ -9,11 +9,18 @@ NAMES = [
     *("handoffs_per_s", "groups_served", "parked_lost", "parked_rss_mb"),
     *("park_vs_memcpy", "restore_vs_memcpy", "cycles_growth_mb"),
 ]
+ON_A_CLUSTER = [
+    *("prepare_p50_ms", "prepare_p99_ms", "prepare_64_s", "unprepare_p50_ms", "unprepare_p99_ms", "unprepare_64_s"),
+    *("republished_s", "pod_start_ratio", "pod_start_new_job_ratio"),
+    *("kubelet_prepare_mean_ms", "kubelet_unprepare_mean_ms"),
+    *("node_rss_mb", "node_cpu_percent", "orchestrator_rss_mb", "orchestrator_cpu_percent"),
+]
 KEYS = {"case", "value", "unit", "empty_calls", "goal", "met"}
 
 
 def test_the_cases_have_the_names_that_others_rely_on() -> None:
     assert list(CASES) == NAMES
+    assert list(CLUSTER_CASES) == ON_A_CLUSTER
 
 
 def test_every_element_of_the_json_has_the_keys_that_others_rely_on(tmp_path: Path) -> None:

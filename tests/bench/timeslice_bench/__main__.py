@@ -10,19 +10,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from timeslice_bench.case import CASES, QUICK, Effort, Failure, Measurement
+from timeslice_bench.case import ALL_CASES, CASES, CLUSTER_CASES, QUICK, Effort, Failure, Measurement
 from timeslice_bench.report import machine, table, write_json
 from timeslice_bench.scenario import SCENARIOS, run
+
+CLUSTER = "cluster"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
     parser = _parser()
     arguments = parser.parse_intermixed_args(argv)
-    if unknown := [case for case in arguments.cases if case not in CASES]:
-        parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(CASES)}")
+    if unknown := [case for case in arguments.cases if case not in (*ALL_CASES, CLUSTER)]:
+        parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(ALL_CASES)}")
     if arguments.list:
-        print("\n".join(f"{case.name:<20} {case.what} ({case.unit})" for case in CASES.values()))
+        print("\n".join(f"{case.name:<25} {case.what} ({case.unit})" for case in ALL_CASES.values()))
         return 0
     where = machine()
     try:
@@ -38,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hack/bench", description="The benchmarks of Timeslice.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="cases to run; all by default")
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"cases to run; `{CLUSTER}`: those on the cluster; default: all others"
+    )
     parser.add_argument("--quick", action="store_true", help="all cases in a minute, with fewer samples")
     parser.add_argument("--json", metavar="FILE", help="write the results there; - for standard output")
     parser.add_argument("--list", action="store_true", help="list the cases and do nothing")
@@ -46,12 +50,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _chosen(cases: Sequence[str]) -> list[str]:
+    named = [case for name in cases for case in (CLUSTER_CASES if name == CLUSTER else [name])]
+    return named or list(CASES)
+
+
 async def _measure(arguments: argparse.Namespace) -> list[Measurement | Failure]:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     effort = QUICK if arguments.quick else Effort()
-    wanted = arguments.cases or list(CASES)
+    wanted = _chosen(arguments.cases)
     if arguments.profile:
         arguments.profile.mkdir(parents=True, exist_ok=True)
     results: list[Measurement | Failure] = []

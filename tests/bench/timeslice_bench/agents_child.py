@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 WELCOME_LIMIT_S = 20.0
+WELCOME_LIMIT_OF_EACH_S = 0.2
 _ON_DEVICE = {types_pb2.PART_STATE_RUNNING, types_pb2.PART_STATE_LOCKED}
 
 
@@ -30,7 +31,8 @@ class IdleAgent:
         self.node = node
         self.device = f"GPU-{node}"
         self.group = group
-        self.states = dict(zip(group.jobs, (types_pb2.PART_STATE_RUNNING, types_pb2.PART_STATE_PARKED), strict=True))
+        self.states = dict.fromkeys(group.jobs, types_pb2.PART_STATE_PARKED)
+        self.states[group.jobs[0]] = types_pb2.PART_STATE_RUNNING
         if not group.members:
             self.states.clear()
         self.welcomed = asyncio.Event()
@@ -83,7 +85,7 @@ async def main(target: str, layout: Layout) -> None:
     channels = [grpc.aio.insecure_channel(target, options=options) for _ in agents]
     streams = [asyncio.create_task(agent.serve(channel)) for agent, channel in zip(agents, channels, strict=True)]
     try:
-        async with asyncio.timeout(WELCOME_LIMIT_S):
+        async with asyncio.timeout(WELCOME_LIMIT_S + WELCOME_LIMIT_OF_EACH_S * len(agents)):
             await asyncio.gather(*(agent.welcomed.wait() for agent in agents))
         say(nodes=len(agents))
         await until_let_go()

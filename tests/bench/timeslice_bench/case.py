@@ -41,6 +41,30 @@ CASES = {
     )
 }
 
+CLUSTER_CASES = {
+    case.name: case
+    for case in (
+        Case("prepare_p50_ms", "one claim, a call on the plugin's socket on a real node", "ms", 50, "max"),
+        Case("prepare_p99_ms", "the same, 99th percentile", "ms", 250, "max"),
+        Case("prepare_64_s", "64 claims at once, until the last is prepared", "s", 1, "max"),
+        Case("unprepare_p50_ms", "one claim, a call on the plugin's socket on a real node", "ms", 50, "max"),
+        Case("unprepare_p99_ms", "the same, 99th percentile", "ms", 250, "max"),
+        Case("unprepare_64_s", "64 claims at once, until the last is unprepared", "s", 1, "max"),
+        Case("republished_s", "from a new group to the node's complete new slices", "s", 1, "max"),
+        Case("pod_start_ratio", "pod with a claim until it runs / the same pod without one", "ratio", 2, "max"),
+        Case("pod_start_new_job_ratio", "the same, of a job that its group has not seen before", "ratio", 3, "max"),
+        Case("kubelet_prepare_mean_ms", "prepare, by the kubelet's own figures", "ms", 50, "max"),
+        Case("kubelet_unprepare_mean_ms", "unprepare, by the kubelet's own figures", "ms", 50, "max"),
+        Case("node_rss_mb", "memory of the node's process at rest", "MB", 120, "max"),
+        Case("node_cpu_percent", "its processor time at rest, of one core", "%", 1, "max"),
+        Case("orchestrator_rss_mb", "memory with 500 groups and 2,000 members at rest", "MB", 250, "max"),
+        Case("orchestrator_cpu_percent", "its processor time meanwhile, of one core", "%", 5, "max"),
+    )
+}
+"""Those that need the test cluster: `hack/bench cluster`."""
+
+ALL_CASES = CASES | CLUSTER_CASES
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -58,6 +82,12 @@ class Effort:
     warm_up_cycles: int = 2_000
     warm_up_s: float = 31.0  # at least: for so long, a lease's time to live, the orchestrator keeps its timer
     limit_s: float = 240.0  # of one scenario
+    cluster_limit_s: float = 1200.0  # of one on the cluster
+    prepare_rounds: int = 4
+    new_groups: int = 15
+    pods: int = 12
+    settle_s: float = 15.0
+    rest_s: float = 120.0
 
 
 QUICK = Effort(
@@ -72,6 +102,12 @@ QUICK = Effort(
     warm_up_cycles=500,
     warm_up_s=0.0,
     limit_s=40.0,
+    cluster_limit_s=600.0,
+    prepare_rounds=2,
+    new_groups=5,
+    pods=4,
+    settle_s=10.0,
+    rest_s=30.0,
 )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,14 @@ class Child:
 
 
 @asynccontextmanager
-async def child(name: str, argv: Sequence[str], directory: Path, **env: str) -> AsyncIterator[Child]:
+async def child(
+    name: str,
+    argv: Sequence[str],
+    directory: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    start_limit_s: float = START_LIMIT_S,
+) -> AsyncIterator[Child]:
     """Runs a command as long as the context lasts, from the moment when it says that it is ready.
 
     Raises:
@@ -59,11 +66,11 @@ async def child(name: str, argv: Sequence[str], directory: Path, **env: str) -> 
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, "PYTHONPATH": _python_path(), **env},
+            env={**os.environ, "PYTHONPATH": _python_path(), **(env or {})},
             start_new_session=True,  # Ctrl-C reaches the bench alone, which then ends its children in order
         )
     try:
-        ready = await _answer(process, name, log, START_LIMIT_S)
+        ready = await _answer(process, name, log, start_limit_s)
         yield Child(name, process, log, ready)
     finally:
         await asyncio.shield(_end(process))

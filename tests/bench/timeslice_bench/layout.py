@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from string import ascii_lowercase
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group of `nodes` nodes of its own, one device each; with `members`, its two jobs have a part on each node."""
+    """A group of `nodes` nodes of its own, one device each; with `members`, its jobs have a part on each node."""
 
     group_id: str
     nodes: int = 1
     members: bool = True
+    sharers: int = 2
 
     @property
-    def jobs(self) -> tuple[str, str]:
-        """The two jobs that share it."""
-        return f"{self.group_id}-job-a", f"{self.group_id}-job-b"
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that share it."""
+        return tuple(f"{self.group_id}-job-{letter}" for letter in ascii_lowercase[: self.sharers])
 
     def node_names(self) -> list[str]:
         """Its nodes."""

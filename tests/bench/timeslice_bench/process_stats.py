@@ -8,9 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Usage:
-    """Resident memory (bytes), threads, open descriptors and processor time (seconds) of one process."""
+    """Resident memory, and what of it is no file's (bytes), threads, open descriptors, processor time (seconds)."""
 
     rss: int
+    anonymous: int
     threads: int
     descriptors: int
     cpu_s: float
@@ -23,6 +24,7 @@ def usage(pid: int) -> Usage:
     ticks = (proc / "stat").read_text().rpartition(")")[2].split()[11:13]
     return Usage(
         rss=int(status["VmRSS"].split()[0]) * 1024,
+        anonymous=int(status["RssAnon"].split()[0]) * 1024,
         threads=int(status["Threads"]),
         descriptors=sum(1 for _ in (proc / "fd").iterdir()),
         cpu_s=sum(map(int, ticks)) / 100,

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from timeslice_bench.case import CASES, Failure, Measurement
+from timeslice_bench.case import ALL_CASES, Failure, Measurement
 
 
 def machine() -> str:
@@ -33,7 +33,7 @@ def _processor() -> str:
 
 def as_object(found: Measurement | Failure) -> dict[str, Any]:
     """One element of the JSON list; `value` is null when it could not be measured, `empty_calls` when it is no time."""
-    case = CASES[found.case]
+    case = ALL_CASES[found.case]
     result: dict[str, Any] = {"case": case.name, "value": None, "unit": case.unit, "empty_calls": None}
     result |= {"goal": case.goal, "goal_is": case.bound, "met": False, "nearest_system": case.nearest, "detail": ""}
     if isinstance(found, Failure):
@@ -51,7 +51,10 @@ def table(results: Sequence[Measurement | Failure]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    lines += ["", *(f"{each['case']}: {CASES[each['case']].what}; {each['detail']}".rstrip("; ") for each in objects)]
+    lines += [
+        "",
+        *(f"{each['case']}: {ALL_CASES[each['case']].what}; {each['detail']}".rstrip("; ") for each in objects),
+    ]
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from timeslice_bench import cycles, handoffs, parked, snapshots, throughput
+from timeslice_bench import cluster_pods, cluster_prepare, cluster_rest, cycles, handoffs, parked, snapshots, throughput
 from timeslice_bench.case import Effort, Failure, Measurement
 
 Measure = Callable[[Effort, Path, set[str], Path | None], Awaitable[list[Measurement]]]
@@ -21,6 +21,7 @@ class Scenario:
     name: str
     cases: tuple[str, ...]
     measure: Measure
+    on_cluster: bool = False
 
 
 SCENARIOS = (
@@ -33,6 +34,28 @@ SCENARIOS = (
     Scenario("waiting", ("parked_lost", "parked_rss_mb"), parked.measure),
     Scenario("snapshot", ("park_vs_memcpy", "restore_vs_memcpy"), snapshots.measure),
     Scenario("cycles", ("cycles_growth_mb",), cycles.measure),
+    Scenario(
+        "prepare",
+        tuple(f"{step}_{what}" for step in cluster_prepare.STEPS for what in ("p50_ms", "p99_ms", "64_s")),
+        cluster_prepare.measure,
+        on_cluster=True,
+    ),
+    Scenario(
+        "pods",
+        (
+            *("republished_s", "pod_start_ratio", "pod_start_new_job_ratio"),
+            *("kubelet_prepare_mean_ms", "kubelet_unprepare_mean_ms"),
+        ),
+        cluster_pods.measure,
+        on_cluster=True,
+    ),
+    Scenario("node", ("node_rss_mb", "node_cpu_percent"), cluster_rest.measure_node, on_cluster=True),
+    Scenario(
+        "orchestrator",
+        ("orchestrator_rss_mb", "orchestrator_cpu_percent"),
+        cluster_rest.measure_orchestrator,
+        on_cluster=True,
+    ),
 )
 
 
@@ -41,13 +64,14 @@ async def run(
 ) -> list[Measurement | Failure]:
     """Measures the wanted ones of the scenario's cases. A scenario that breaks fails its cases, not the others."""
     chosen = [case for case in scenario.cases if case in set(wanted)]
+    limit_s = effort.cluster_limit_s if scenario.on_cluster else effort.limit_s
     profile = profiles / f"{scenario.name}.pstats" if profiles else None
     with tempfile.TemporaryDirectory(prefix="timeslice-bench-") as directory:
         try:
-            async with asyncio.timeout(effort.limit_s):
+            async with asyncio.timeout(limit_s):
                 measured = await scenario.measure(effort, Path(directory), set(chosen), profile)
         except TimeoutError:
-            return [Failure(case, f"not finished in {effort.limit_s:g} s") for case in chosen]
+            return [Failure(case, f"not finished in {limit_s:g} s") for case in chosen]
         except Exception as error:  # noqa: BLE001 - the outermost loop: other scenarios go on
             return [Failure(case, f"{type(error).__name__}: {error}") for case in chosen]
     return [found for found in measured if found.case in chosen]

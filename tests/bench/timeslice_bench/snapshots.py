@@ -37,9 +37,9 @@ async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Pa
     async with AsyncExitStack() as stack:
         emulator = await stack.enter_async_context(_emulator(size + SPARE))
         socket = directory / "node.sock"
-        await stack.enter_async_context(child("node", _node(emulator, socket), directory, **emulator.variables))
+        await stack.enter_async_context(child("node", _node(emulator, socket), directory, env=emulator.variables))
         command = module("gpu_job_child", str(size))
-        job = await stack.enter_async_context(child("job", command, directory, **emulator.variables))
+        job = await stack.enter_async_context(child("job", command, directory, env=emulator.variables))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{socket}"))
         agent = cast("SnapshotAgentAsyncStub", snapshot_agent_pb2_grpc.SnapshotAgentStub(channel))
         await agent.Register(pb.RegisterRequest(job_id=JOB, group_id=GROUP, pid=job.pid), timeout=CALL_LIMIT_S)
