@@ -69,7 +69,10 @@ class Installation:
 
     def said(self, *, within_s: float) -> str:
         """The last lines of each pod's log of so many seconds, as far as they can be had; for people."""
-        pods = objects(self._cluster, PODS, namespace=NAMESPACE, labels=_ALL)
+        try:
+            pods = objects(self._cluster, PODS, namespace=NAMESPACE, labels=_ALL)
+        except (ClusterError, OSError) as error:  # the cluster has gone, with its certificates
+            return f"nobody can be asked: {error}"
         options = (f"--since={within_s:.0f}s", "--tail=60", "--prefix")
         return "\n".join(self._last_words(pod["metadata"]["name"], *options) for pod in pods)
 
