@@ -107,8 +107,11 @@ class TestCheckpoint:
         checkpoint = Checkpoint(tmp_path)
         checkpoint.update(lambda _: FULL)
         monkeypatch.setattr("timeslice_driver.dra.checkpoint.decode", lambda data: pytest.fail("decoded again"))
+        before = (tmp_path / NAME).read_bytes()
         checkpoint.update(lambda records: records.with_claim(record("v", "GPU-1")))
         assert set(checkpoint.read().claims) == {"u", "v"}
+        (tmp_path / NAME).write_bytes(before)  # what another thread may just have read when this one wrote
+        assert set(checkpoint.read().claims) == {"u"}
 
     def test_two_writers_lose_nothing_of_each_other(self, tmp_path: Path) -> None:
         def write(start: int) -> None:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "claims.json"
 _LOCK_S: Final = 5.0  # another holder needs milliseconds: two syncs of a small file
+_RECENT: Final = 3  # contents that are known: who reads while another writes may have the one before
 _LOCK_STEP_S: Final = 0.005  # the kernel has no lock with a time limit
 
 
@@ -39,7 +40,7 @@ class Checkpoint:
         self._folder = folder
         self._path = folder / NAME
         self._encoder = Encoder()
-        self._last: tuple[bytes, Records] | None = None
+        self._recent: tuple[tuple[bytes, Records], ...] = ()
 
     def read(self) -> Records:
         """The records. Empty and incomplete ones where there is no file, or none that can be read: that is kept aside.
@@ -53,15 +54,16 @@ class Checkpoint:
             return Records(incomplete=True)
         except OSError as error:
             raise CheckpointError(f"cannot read {self._path}: {error.strerror}") from error
-        if self._last and self._last[0] == data:
-            return self._last[1]
+        for known, records in self._recent:
+            if known == data:
+                return records
         try:
             records = decode(data)
         except ValueError as error:
             aside = self._move_aside()
             log.error("%s cannot be read (%s); kept as %s, prepared claims are found anew", self._path, error, aside)
             return Records(incomplete=True)
-        self._last = data, records
+        self._remember(data, records)
         return records
 
     def update(self, change: Callable[[Records], Records], *, durable: bool = True) -> Records:
@@ -79,8 +81,8 @@ class Checkpoint:
                 after = change(before)
                 if after != before:
                     data = self._encoder.encode(after)
+                    self._remember(data, after)  # before anybody can read it
                     replace_file(self._path, data, durable=durable)
-                    self._last = data, after
                 return after
         except OSError as error:
             raise CheckpointError(f"cannot write {self._path}: {error.strerror}") from error
@@ -98,6 +100,9 @@ class Checkpoint:
                         raise CheckpointError(f"another process has held {file.name} for {_LOCK_S:g} s") from error
                     sleep(_LOCK_STEP_S)
             yield  # closing the file lets go of the lock
+
+    def _remember(self, data: bytes, records: Records) -> None:
+        self._recent = (*self._recent[1 - _RECENT :], (data, records))
 
     def _move_aside(self) -> str:
         number = 1
