@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dra_kubeletplugin.apiserver import (
@@ -79,6 +80,7 @@ class Publisher:
         self._work: dict[str, _Work] = {}
         self._used: dict[str, int] = {}  # generations, by pool
         self._wanted = False
+        self._unheard: list[Change] | None = None  # what the watch tells while a pool is written
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
 
@@ -151,11 +153,11 @@ class Publisher:
             self._work.setdefault(item["spec"]["pool"]["name"], _Work(None, []))
 
     async def _attend(self, name: str, work: _Work) -> None:
-        healing, work.healing, work.due = work.healing, False, _FOREVER  # what the watch tells from now on counts anew
+        work.healing, work.due = False, _FOREVER  # what the watch tells from now on counts anew
         error: PublishError | None = None
         try:
-            if not await self._sync(name, work) and healing:
-                work.heal.reset()  # nobody is at odds with us: the watch told of an own write before its answer came
+            with self._listening_later():
+                await self._sync(name, work)
         except InvalidError as refused:
             error = work.error = InvalidPoolError(name, str(refused), refused.causes)
             work.due = _FOREVER
@@ -184,12 +186,12 @@ class Publisher:
         if work.wanted is None and self._work.get(name) is work:
             del self._work[name]
 
-    async def _sync(self, name: str, work: _Work) -> bool:
-        """Does what is to be done for the pool; returns whether there was something."""
+    async def _sync(self, name: str, work: _Work) -> None:
+        """Does what is to be done for the pool."""
         existing = [item for item in self._sight.slices().values() if item["spec"]["pool"]["name"] == name]
         if work.wanted is None:
             await self._delete(existing)
-            return bool(existing)
+            return
         least = self._used.get(name, 0)
         steps = plan(self._owner, name, work.specs, existing=existing, least=least)
         await self._delete(steps.delete)
@@ -201,7 +203,6 @@ class Publisher:
         for place, item in steps.create:
             item["metadata"]["ownerReferences"] = [owner]
             self._stored(work, place, sent=item, stored=await self._api.create(SLICES, item))
-        return bool(steps.delete or steps.update or steps.create)
 
     def _stored(self, work: _Work, place: int, *, sent: Object, stored: Object) -> None:
         """Notes what the server made of a slice; that is what is kept up from now on."""
@@ -236,7 +237,22 @@ class Publisher:
             "controller": True,
         }
 
+    @contextmanager
+    def _listening_later(self) -> Iterator[None]:
+        """The watch may be faster than the answer to an own write, which would then look like somebody else's."""
+        unheard: list[Change] = []
+        self._unheard = unheard
+        try:
+            yield
+        finally:
+            self._unheard = None
+            for change in unheard:
+                self._on_change(change)
+
     def _on_change(self, change: Change) -> None:
+        if self._unheard is not None:
+            self._unheard.append(change)
+            return
         if not self._sight.seen(change):
             return
         for item in (change.old, change.new):

@@ -22,13 +22,11 @@ class Sight:
         self._deleted: dict[str, float] = {}
 
     def wrote(self, item: Object) -> None:
-        """This process has written it, and the server answered so. The watch may have been faster than the answer."""
-        watched = self._watched().get(item["metadata"]["uid"])
-        if watched is None or _version(watched) < _version(item):
-            self._written[item["metadata"]["uid"]] = (item, self._clock())
+        """This process has written it, and the server answered so. To be told before what the watch says of it."""
+        self._written[item["metadata"]["uid"]] = (item, self._clock())
 
     def deleted(self, item: Object) -> None:
-        """It is gone, says the server."""
+        """It is gone, says the server. To be told before what the watch says of it."""
         self._written.pop(item["metadata"]["uid"], None)
         self._deleted[item["metadata"]["uid"]] = self._clock()
 
