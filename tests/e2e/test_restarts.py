@@ -13,11 +13,12 @@ from reading import SLICES, Object, objects
 from sharing import Groups
 from team import Team
 from turns import Turns, sharing
-from waits import SOON_S, START_S, true, until
+from waits import START_S, true, until
 
 pytestmark = pytest.mark.timeout(600)
 NODE = "node-a"
 API_SERVER_AWAY_S = 30.0
+BACK_S = 30.0  # a second or two, on a machine that has nothing else to do
 
 
 @pytest.fixture
@@ -119,7 +120,9 @@ def test_jobs_go_on_after_the_api_server_was_away(cluster: Cluster, installed: I
 def test_slices_deleted_by_hand_are_back_within_seconds(cluster: Cluster, turns: Turns) -> None:
     before = published(cluster)
     cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
-    until("the slices are not back", lambda: unlike(before, published(cluster)), limit_s=SOON_S)
+    since = time.monotonic()
+    until("the slices are not back", lambda: unlike(before, published(cluster)), limit_s=BACK_S)
+    print(f"slices deleted by hand: back after {time.monotonic() - since:.1f} s")
     turns.wait_more()
 
 
