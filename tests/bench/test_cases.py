@@ -5,11 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from timeslice_bench.__main__ import main
-from timeslice_bench.case import ALL_CASES, CLUSTER_CASES, Effort
+from timeslice_bench.case import ALL_CASES, CLUSTER_CASES, SCALE_CASES, Effort
 from timeslice_bench.layout import many_groups
 from timeslice_bench.scenario import SCENARIOS, Scenario, run
 from timeslice_bench.throughput import Tally
@@ -26,6 +27,11 @@ TINY = Effort(
     warm_up_cycles=5,
     warm_up_s=0.0,
     limit_s=30.0,
+    throughput_s=0.5,
+    scale_nodes=(2, 4),
+    paced_s=0.5,
+    soak_s=2.0,
+    sick_groups=4,
 )
 BENCH = [sys.executable, "-m", "timeslice_bench"]
 
@@ -62,6 +68,33 @@ async def test_growth_over_cycles_is_measured_in_both_processes() -> None:
 async def test_snapshot_and_restore_go_through_the_node_and_leave_the_bytes_unchanged() -> None:
     results = await run(scenario_of("park_vs_memcpy"), TINY, ["park_vs_memcpy", "restore_vs_memcpy"], None)
     assert [(result.value > 0, result.sound) for result in results] == [(True, True)] * 2, results
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+async def test_growth_with_the_number_of_nodes_is_measured_and_drawn(tmp_path: Path) -> None:
+    drawn = tmp_path / "scale.svg"
+    results = await run(scenario_of("scale_rss_mb"), replace(TINY, plot=drawn), SCALE_CASES, None)
+    assert [result.value > 0 for result in results] == [True] * 4, results
+    assert "2 nodes: " in results[0].detail
+    assert "20 waiting" in results[0].detail
+    assert "4 nodes" in drawn.read_text()
+    assert "src=" not in drawn.read_text()
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+async def test_sick_nodes_stand_still_while_healthy_ones_hand_over() -> None:
+    (result,) = await run(scenario_of("sick_nodes_delay"), TINY, ["sick_nodes_delay"], None)
+    assert result.value > 0, result
+    assert result.detail.endswith("beside 4 sick ones with 0"), result
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+async def test_a_long_run_tells_what_grew() -> None:
+    (result,) = await run(scenario_of("soak_growth_mb"), TINY, ["soak_growth_mb"], None)
+    assert "hand-offs in 2 s" in result.detail, result
 
 
 def test_only_a_grant_after_the_other_jobs_grant_is_a_hand_off() -> None:

@@ -8,20 +8,30 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from timeslice_bench.case import ALL_CASES, CASES, CLUSTER_CASES, QUICK, Effort, Failure, Measurement
+from timeslice_bench.case import (
+    ALL_CASES,
+    CASES,
+    CLUSTER_CASES,
+    QUICK,
+    SCALE_CASES,
+    Effort,
+    Failure,
+    Measurement,
+)
 from timeslice_bench.report import machine, table, write_json
 from timeslice_bench.scenario import SCENARIOS, run
 
-CLUSTER = "cluster"
+PARTS = {"cluster": CLUSTER_CASES, "scale": SCALE_CASES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
     parser = _parser()
     arguments = parser.parse_intermixed_args(argv)
-    if unknown := [case for case in arguments.cases if case not in (*ALL_CASES, CLUSTER)]:
+    if unknown := [case for case in arguments.cases if case not in (*ALL_CASES, *PARTS)]:
         parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(ALL_CASES)}")
     if arguments.list:
         print("\n".join(f"{case.name:<25} {case.what} ({case.unit})" for case in ALL_CASES.values()))
@@ -41,25 +51,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hack/bench", description="The benchmarks of Timeslice.")
     parser.add_argument(
-        "cases", nargs="*", metavar="CASE", help=f"cases to run; `{CLUSTER}`: those on the cluster; default: all others"
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        help="cases to run; `cluster`: those on the cluster; `scale`: those of many nodes and long runs; "
+        "default: all others",
     )
     parser.add_argument("--quick", action="store_true", help="all cases in a minute, with fewer samples")
     parser.add_argument("--json", metavar="FILE", help="write the results there; - for standard output")
     parser.add_argument("--list", action="store_true", help="list the cases and do nothing")
+    parser.add_argument("--minutes", metavar="N", type=float, help="how long soak_growth_mb runs; default 2")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="an SVG of how the figures of `scale` grow")
     parser.add_argument("--profile", metavar="DIR", type=Path, help="leave cProfile data of the orchestrator there")
     return parser
 
 
 def _chosen(cases: Sequence[str]) -> list[str]:
-    named = [case for name in cases for case in (CLUSTER_CASES if name == CLUSTER else [name])]
+    named = [case for name in cases for case in PARTS.get(name, [name])]
     return named or list(CASES)
+
+
+def _effort(arguments: argparse.Namespace) -> Effort:
+    effort = replace(QUICK if arguments.quick else Effort(), plot=arguments.plot)
+    return replace(effort, soak_s=arguments.minutes * 60) if arguments.minutes else effort
 
 
 async def _measure(arguments: argparse.Namespace) -> list[Measurement | Failure]:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    effort = QUICK if arguments.quick else Effort()
+    effort = _effort(arguments)
     wanted = _chosen(arguments.cases)
     if arguments.profile:
         arguments.profile.mkdir(parents=True, exist_ok=True)

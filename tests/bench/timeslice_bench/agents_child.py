@@ -1,6 +1,7 @@
 """Agents that do no work, all in one process: one AgentLink stream per node, over a connection of its own.
 
-Every command is answered at once, with the parts in the states that it asked for.
+Every command is answered at once, or after the time that its group's nodes take, with the parts in the states that it
+asked for.
 """
 
 from __future__ import annotations
@@ -45,11 +46,18 @@ class IdleAgent:
             await stream.write(agent_link_pb2.AgentMessage(hello=self._hello()))
             while isinstance(message := await stream.read(), agent_link_pb2.OrchestratorMessage):
                 if message.HasField("command"):
+                    await self._take_time()
                     await stream.write(agent_link_pb2.AgentMessage(result=self._obey(message.command)))
                 else:
                     self.welcomed.set()
         finally:
             stream.cancel()
+
+    async def _take_time(self) -> None:
+        if self.group.answer_s is None:
+            await asyncio.Event().wait()  # it hears, and says nothing
+        elif self.group.answer_s:
+            await asyncio.sleep(self.group.answer_s)
 
     def _hello(self) -> agent_link_pb2.Hello:
         return agent_link_pb2.Hello(

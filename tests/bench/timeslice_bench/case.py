@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 
@@ -63,7 +64,20 @@ CLUSTER_CASES = {
 }
 """Those that need the test cluster: `hack/bench cluster`."""
 
-ALL_CASES = CASES | CLUSTER_CASES
+SCALE_CASES = {
+    case.name: case
+    for case in (
+        Case("scale_handoffs_per_s", "1,000 nodes, 500 groups x 11 jobs as fast as they can", "1/s", 100, "min"),
+        Case("scale_acquire_p99_ms", "uncontended acquire beside them, at 20 hand-offs a second", "ms", 50, "max"),
+        Case("scale_rss_mb", "orchestrator's memory meanwhile", "MB", 500, "max"),
+        Case("scale_handoff_growth", "processor time of a hand-off, 1,000 nodes / 10", "ratio", 1.5, "max"),
+        Case("sick_nodes_delay", "hand-offs of healthy groups, beside sick ones / healthy ones", "ratio", 1.2, "max"),
+        Case("soak_growth_mb", "memory of the orchestrator, end / after a quarter of a long run", "MB", 8, "max"),
+    )
+}
+"""Those of many nodes and of long runs: `hack/bench scale`."""
+
+ALL_CASES = CASES | CLUSTER_CASES | SCALE_CASES
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,11 @@ class Effort:
     pods: int = 12
     settle_s: float = 15.0
     rest_s: float = 120.0
+    scale_nodes: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    paced_s: float = 20.0
+    sick_groups: int = 50  # and as many healthy ones
+    soak_s: float = 120.0
+    plot: Path | None = None  # of how the figures grow
 
 
 QUICK = Effort(
@@ -108,6 +127,9 @@ QUICK = Effort(
     pods=4,
     settle_s=10.0,
     rest_s=30.0,
+    scale_nodes=(10, 100),
+    paced_s=5.0,
+    soak_s=30.0,
 )
 
 
@@ -142,8 +164,12 @@ def p50(samples: Sequence[float]) -> float:
     return statistics.median(samples)
 
 
+def ranked(samples: Sequence[float], share: float) -> float:
+    """The sample that so large a share of all does not exceed: 0.99 for the 99th percentile."""
+    return sorted(samples)[min(len(samples) - 1, int(len(samples) * share))]
+
+
 def spread(samples_ms: Sequence[float]) -> str:
     """For people: number of samples, their minimum, 90th percentile and maximum."""
-    ranked = sorted(samples_ms)
-    p90 = ranked[min(len(ranked) - 1, int(len(ranked) * 0.9))]
-    return f"n={len(ranked)} min {ranked[0]:.2f} p90 {p90:.2f} max {ranked[-1]:.2f} ms"
+    p90 = ranked(samples_ms, 0.9)
+    return f"n={len(samples_ms)} min {min(samples_ms):.2f} p90 {p90:.2f} max {max(samples_ms):.2f} ms"

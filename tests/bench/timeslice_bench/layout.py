@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from string import ascii_lowercase
 
 
 @dataclass(frozen=True)
 class Group:
-    """A group of `nodes` nodes of its own, one device each; with `members`, its jobs have a part on each node."""
+    """A group of `nodes` nodes of its own, one device each; with `members`, its jobs have a part on each node.
+
+    Attributes:
+        sharers: how many jobs it has, 26 at most.
+        answer_s: how long its nodes take for the answer to a command (seconds); None: they never answer.
+    """
 
     group_id: str
     nodes: int = 1
     members: bool = True
     sharers: int = 2
+    answer_s: float | None = 0.0
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -51,6 +57,11 @@ class Layout:
 def one_group_per(nodes: Iterable[int]) -> Layout:
     """A group `nodes-n` with members for each number of nodes."""
     return Layout(tuple(Group(f"nodes-{n}", n) for n in nodes))
+
+
+def same_groups(count: int, group: Group) -> tuple[Group, ...]:
+    """`count` groups as the given one, each with a number behind its name."""
+    return tuple(replace(group, group_id=f"{group.group_id}-{n}") for n in range(count))
 
 
 def many_groups(count: int, *, members: bool) -> Layout:

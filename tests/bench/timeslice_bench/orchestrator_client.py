@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -61,6 +62,10 @@ class Caller:
     async def waiters(self) -> int:
         """How many requests wait for the group."""
         return len((await self.group()).waiters)
+
+    async def groups(self) -> Sequence[pb.Group]:
+        """All groups as they are now."""
+        return (await self._stub.ListGroups(pb.ListGroupsRequest(), timeout=CALL_LIMIT_S)).groups
 
     async def group(self) -> pb.Group:
         """The group as it is now."""

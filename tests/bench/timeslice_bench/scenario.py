@@ -8,7 +8,19 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from timeslice_bench import cluster_pods, cluster_prepare, cluster_rest, cycles, handoffs, parked, snapshots, throughput
+from timeslice_bench import (
+    cluster_pods,
+    cluster_prepare,
+    cluster_rest,
+    cycles,
+    handoffs,
+    parked,
+    scale,
+    sick_nodes,
+    snapshots,
+    soak,
+    throughput,
+)
 from timeslice_bench.case import Effort, Failure, Measurement
 
 Measure = Callable[[Effort, Path, set[str], Path | None], Awaitable[list[Measurement]]]
@@ -22,6 +34,7 @@ class Scenario:
     cases: tuple[str, ...]
     measure: Measure
     on_cluster: bool = False
+    limit_s: Callable[[Effort], float] = lambda effort: effort.limit_s
 
 
 SCENARIOS = (
@@ -56,6 +69,14 @@ SCENARIOS = (
         cluster_rest.measure_orchestrator,
         on_cluster=True,
     ),
+    Scenario(
+        "scale",
+        ("scale_handoffs_per_s", "scale_acquire_p99_ms", "scale_rss_mb", "scale_handoff_growth"),
+        scale.measure,
+        limit_s=lambda effort: effort.limit_s * len(effort.scale_nodes),
+    ),
+    Scenario("sick nodes", ("sick_nodes_delay",), sick_nodes.measure),
+    Scenario("soak", ("soak_growth_mb",), soak.measure, limit_s=lambda effort: effort.limit_s + effort.soak_s),
 )
 
 
@@ -64,7 +85,7 @@ async def run(
 ) -> list[Measurement | Failure]:
     """Measures the wanted ones of the scenario's cases. A scenario that breaks fails its cases, not the others."""
     chosen = [case for case in scenario.cases if case in set(wanted)]
-    limit_s = effort.cluster_limit_s if scenario.on_cluster else effort.limit_s
+    limit_s = effort.cluster_limit_s if scenario.on_cluster else scenario.limit_s(effort)
     profile = profiles / f"{scenario.name}.pstats" if profiles else None
     with tempfile.TemporaryDirectory(prefix="timeslice-bench-") as directory:
         try:
