@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import grpc
-from timeslice_api.errors import ConfigError
-from timeslice_api.names import checked_socket_path
+from timeslice_api.addresses import authority_of, checked_address
 
 # Pings keep quiet waits alive through NATs; short reconnect pauses let a client find a restarted orchestrator soon, and
 # a name is looked up again as often: that of a service on Kubernetes stands for the pod that leads, and for another one
@@ -26,8 +24,6 @@ OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
 ]
 
-_DNS = re.compile(r"^dns:(//[^/]*/)?")
-
 # To the node, which a process tells of itself once: the connection is closed when it was idle for a second, and needs
 # no pings, since the end of a socket on the same machine is always told.
 NODE_OPTIONS: list[tuple[str, int | str]] = [
@@ -37,34 +33,16 @@ NODE_OPTIONS: list[tuple[str, int | str]] = [
 
 
 def open_channel(address: str, options: Iterable[tuple[str, int | str]] = OPTIONS) -> grpc.Channel:
-    """A channel to an address as `checked_address` has it; it connects when it is first used.
+    """A channel to an address as `timeslice_api.addresses` has it; it connects when it is first used.
 
     Raises:
         ConfigError: the address is none.
         InvalidRequest: the socket's path is too long.
     """
-    options = list(options)
-    target = checked_address(address)
-    if target.startswith("unix:"):
-        options.append(("grpc.default_authority", "localhost"))  # else the path, which strict servers refuse
+    options, target = list(options), checked_address(address)
+    if authority := authority_of(address):
+        options.append(("grpc.default_authority", authority))
     return grpc.insecure_channel(target, options=options)
-
-
-def checked_address(address: str) -> str:
-    """The address, when gRPC can dial it: `host:port`, `dns:///host:port` (a name of several, or changing, machines;
-    `dns://server/host:port` asks that name server), or `unix:///path`.
-    """
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        path = path.removeprefix("//") if path.startswith("///") else path
-        if not path or path.startswith("//"):
-            raise ConfigError(f"address {address!r} has no path", hint="write unix:///absolute/path")
-        checked_socket_path(path, "address")
-        return f"unix:{path}"
-    host, colon, port = _DNS.sub("", address).rpartition(":")
-    if not (host and colon and port.isdigit() and int(port) < 65536) or "/" in host:
-        raise ConfigError(f"address {address!r} is not host:port, dns:///host:port or unix:///path")
-    return address
 
 
 def unix_address(path: str) -> str:

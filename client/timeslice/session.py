@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 import grpc
+from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ForkedClient, NotHolder, TimesliceError
 from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc, snapshot_agent_pb2, snapshot_agent_pb2_grpc
 
 from timeslice import lifetime
 from timeslice.acquisition import Acquisition, Call, Grant, Want
-from timeslice.channel import NODE_OPTIONS, OPTIONS, checked_address, open_channel, unix_address
+from timeslice.channel import NODE_OPTIONS, OPTIONS, open_channel, unix_address
 from timeslice.delivery import Delivery
 from timeslice.holding import Holding, Holdings, Sharer, lost_error
 from timeslice.keepalive import KeepAlive

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import grpc.aio
+from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import agent_link_pb2_grpc
 
@@ -34,7 +35,6 @@ _OPTIONS: Final = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # each dial tries at once; the pauses between them are ours
     ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
-    ("grpc.default_authority", "localhost"),  # a socket's path is none that a strict server accepts
 )
 _Stream: TypeAlias = Any  # grpc.aio.StreamStreamCall, whose stubs know neither EOF nor a stream without an iterator
 
@@ -47,7 +47,7 @@ class Link:
     """Keeps a stream to an orchestrator for as long as it runs.
 
     Args:
-        address: of the orchestrator, `unix:///path` or `host:port`.
+        address: of the orchestrator, see `timeslice_api.addresses`. Each dial begins with the first of several.
         hello: makes the first message, from the state at that moment.
         declared: the groups that the node declares now.
         adopt: told of the groups that the orchestrator says the node has.
@@ -64,6 +64,8 @@ class Link:
         adopt: Callable[[Groups], None],
     ) -> None:
         self._address = address
+        self._target = checked_address(address)
+        self._options = (*_OPTIONS, *((("grpc.default_authority", name),) if (name := authority_of(address)) else ()))
         self._table = table
         self._commands = commands
         self._hello = hello
@@ -106,7 +108,7 @@ class Link:
 
     async def _serve_once(self) -> None:
         await self._commands.all_done()
-        async with grpc.aio.insecure_channel(self._address, options=_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(self._target, options=self._options) as channel:
             connect: Any = agent_link_pb2_grpc.AgentLinkStub(channel).Connect
             stream: _Stream = connect()
             try:

@@ -7,9 +7,12 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import grpc.aio
+from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ConfigError, Unavailable
+from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_name, checked_socket_path
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
@@ -40,7 +43,7 @@ from timeslice_driver.recovery import Recovery
 from timeslice_driver.refusals import Decoding
 from timeslice_driver.registration import Registration
 from timeslice_driver.service import SnapshotAgent
-from timeslice_driver.sockets import FileLock, listen
+from timeslice_driver.sockets import listen
 from timeslice_driver.survey import Survey
 from timeslice_driver.table import Table
 from timeslice_driver.watch import Watch
@@ -171,6 +174,8 @@ class Node:
         config = self.config
         checked_name(config.name, "name")
         checked_socket_path(str(config.socket), "socket")
+        if config.orchestrator:
+            checked_address(config.orchestrator)
         try:
             config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -179,11 +184,11 @@ class Node:
             (config.state_dir / "node.lock", f"state directory {config.state_dir}"),
             (config.socket.with_name(f"{config.socket.name}.lock"), f"socket {config.socket}"),
         ):
-            lock = FileLock(path)
+            lock = FileLock(path, what, by="node")
             if self.claims is None:
-                lock.take(what)
-            else:
-                await lock.wait(what)
+                lock.take()
+            else:  # the other half of a rolling update ends soon
+                await lock.wait(partial(log.info, "%s is waited for until %s ends", what))
             self._stack.callback(lock.release)
 
     async def _open_inventory(self) -> tuple[Device, ...]:

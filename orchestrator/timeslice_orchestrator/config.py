@@ -19,6 +19,8 @@ class OrchestratorConfig:
         groups_file: see `discovery.groups_file`; None leaves the groups to the nodes.
         settings: time limits of the core.
         telemetry_listen: `host:port` for metrics, health and readiness over HTTP; empty: none.
+        standby: several processes, here or on machines that share the state directory, stand for it; one at a time
+            serves, and another one follows it at its end. Without, a second one is an error.
     """
 
     state_dir: Path
@@ -26,6 +28,7 @@ class OrchestratorConfig:
     groups_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
     telemetry_listen: str = ""
+    standby: bool = False
 
 
 @dataclass(frozen=True)

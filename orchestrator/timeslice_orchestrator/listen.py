@@ -1,50 +1,20 @@
-"""Addresses to listen on, and the locks that keep a second orchestrator away from them."""
+"""Addresses to listen on, each for one orchestrator at a time."""
 
 from __future__ import annotations
 
-import fcntl
+import asyncio
 import os
 from pathlib import Path
 
 import grpc.aio
 from timeslice_api.errors import ConfigError
+from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_socket_path
 
 _UNIX = "unix:"
 _OWNER_ONLY = 0o177  # umask
-
-
-class FileLock:
-    """An advisory lock on a file, held from `take` to `release`; the kernel drops it when the process dies."""
-
-    def __init__(self, path: Path, owner_of: str) -> None:
-        self._path = path
-        self._owner_of = owner_of
-        self._fd = -1
-
-    def take(self) -> None:
-        """Raises ConfigError when another process, or another orchestrator of this one, has it."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{os.getpid()}\n".encode())
-        except BlockingIOError:
-            pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            message = f"{self._owner_of} is in use by another orchestrator (process {pid})"
-            hint = "stop that one, or give this one a state directory and an address of its own"
-            raise ConfigError(message, hint=hint) from None
-        except OSError:
-            os.close(fd)
-            raise
-        self._fd = fd
-
-    def release(self) -> None:
-        """Lets the next one in. The file stays: removing it would let two hold "the" lock."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+_DYING_S = 2.0  # in which the kernel closes the ports of a process whose locks it has let go
+_TRY_AGAIN_S = 0.02
 
 
 class Listener:
@@ -62,9 +32,26 @@ class Listener:
         self._path: Path | None = None
         if address.startswith(_UNIX):
             self._path = _socket_path(address)
-            self._lock = FileLock(self._path.with_name(f"{self._path.name}.lock"), f"socket {self._path}")
+            self._lock = FileLock(
+                self._path.with_name(f"{self._path.name}.lock"), f"socket {self._path}", by="orchestrator"
+            )
         elif not _is_host_and_port(address):
             raise ConfigError(f"address {address!r} is neither unix:///path nor host:port")
+
+    async def succeed(self, server: grpc.aio.Server) -> None:
+        """Like `bind`, after an orchestrator that may just be dying: what it has is free in a moment."""
+        if self._path is not None:
+            await self._lock.wait(lambda _: None)
+        deadline = asyncio.get_running_loop().time() + _DYING_S
+        while True:
+            try:
+                self.bind(server)
+            except ConfigError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_TRY_AGAIN_S)  # nobody tells when a port is free
 
     def bind(self, server: grpc.aio.Server) -> None:
         """Adds the address to a server; after it `address` has the port that was chosen.
@@ -88,10 +75,7 @@ class Listener:
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> None:
         # gRPC would take the socket away from a living server without a word, so a lock beside it comes first.
-        try:
-            self._lock.take()
-        except OSError as error:
-            raise ConfigError(f"cannot listen on {self.address}: {error}") from error
+        self._lock.take()
         before = os.umask(_OWNER_ONLY)  # the socket is never open to others, not even for a moment
         try:
             _added(server, f"{_UNIX}{path}")

@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from timeslice_api.errors import ConfigError
+from timeslice_api.file_lock import FileLock
 
 from timeslice_orchestrator.config import OrchestratorConfig
 from timeslice_orchestrator.discovery.file_watch import FileWatch
-from timeslice_orchestrator.listen import FileLock, Listener
+from timeslice_orchestrator.listen import Listener
 from timeslice_orchestrator.serving import Serving
 from timeslice_orchestrator.store import SqliteStore
 
@@ -33,7 +34,7 @@ class Orchestrator:
     def __init__(self, config: OrchestratorConfig) -> None:
         self._config = config
         self._listeners = [Listener(address) for address in config.listen]
-        self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}")
+        self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}", by="orchestrator")
         self._watch = FileWatch(config.groups_file) if config.groups_file is not None else None
         self._watching: asyncio.Task[None] | None = None
         self._telemetry = AsyncExitStack()
@@ -56,7 +57,7 @@ class Orchestrator:
         return self._serving.discovery.file_error
 
     async def start(self) -> None:
-        """Reads the state, and listens.
+        """Reads the state, and listens; one that stands by waits for its turn first. Cancel it to give up.
 
         Raises:
             ConfigError: an address or the state directory is in use or unusable, or the groups file is wrong.
@@ -64,9 +65,9 @@ class Orchestrator:
         """
         if not self._listeners:
             raise ConfigError("listen names no address")
-        self._take_state_dir()
+        await self._take_state_dir()
         try:
-            self._store = SqliteStore.open(self._config.state_dir / STORE_NAME)
+            self._store = SqliteStore.open(self._config.state_dir / STORE_NAME, shared=self._config.standby)
         except BaseException:
             self._lock.release()
             raise
@@ -101,12 +102,15 @@ class Orchestrator:
     ) -> None:
         await self.stop()
 
-    def _take_state_dir(self) -> None:
+    async def _take_state_dir(self) -> None:
         try:
             self._config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock.take()
         except OSError as error:
             raise ConfigError(f"cannot use state directory {self._config.state_dir}: {error}") from error
+        if self._config.standby:
+            await self._lock.wait(lambda owner: _log.info("standby: %s leads", owner))
+        else:
+            self._lock.take()
 
     async def _serve(self) -> None:
         observer = None
@@ -121,7 +125,7 @@ class Orchestrator:
             self._watch.open()
             self._read(self._watch.path)
         self._serving.discovery.tell()
-        await self._serving.listen(self._listeners)
+        await self._serving.listen(self._listeners, after_another=self._config.standby)
         if observer is not None:
             observer.leads(self._serving.engine)
 

@@ -67,13 +67,20 @@ class Serving:
         self.discovery = Discovery(self.engine, self.links, nodes)
         self._server: grpc.aio.Server | None = None
 
-    async def listen(self, listeners: Sequence[Listener]) -> None:
-        """Serves on these addresses. Raises ConfigError when one cannot be listened on."""
+    async def listen(self, listeners: Sequence[Listener], *, after_another: bool = False) -> None:
+        """Serves on these addresses; `after_another` had them, maybe until a moment ago.
+
+        Raises:
+            ConfigError: one cannot be listened on.
+        """
         self._server = grpc.aio.server(options=_OPTIONS)
         calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine))
         calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery))
         for listener in listeners:
-            listener.bind(self._server)
+            if after_another:
+                await listener.succeed(self._server)
+            else:
+                listener.bind(self._server)
         await self._server.start()
 
     async def stop(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from timeslice import Mode, OrchestratorClient
-from timeslice.channel import checked_address
 from timeslice.settings import Given, resolve
+from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.errors import ConfigError, InvalidRequest
 
 OBSERVED = ["job_id", "group_ids", "pid", "ended_unix_s", "held_s", "idle_s"]
@@ -62,6 +62,29 @@ def test_arguments_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_an_address_may_be_a_name_that_stands_for_several_machines(address: str) -> None:
     assert checked_address(address) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("10.0.0.1:1,10.0.0.2:2", "ipv4:10.0.0.1:1,10.0.0.2:2"),
+        ("10.0.0.1:1, 10.0.0.2:2", "ipv4:10.0.0.1:1,10.0.0.2:2"),
+        ("[fd00::1]:1,[fd00::2]:1", "ipv6:[fd00::1]:1,[fd00::2]:1"),
+    ],
+)
+def test_several_machines_are_dialled_one_at_a_time(address: str, target: str) -> None:
+    assert checked_address(address) == target
+    assert authority_of(address) == address.partition(",")[0]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["a:1,b:1", "10.0.0.1:1,", "10.0.0.1:1,[fd00::1]:1", "10.0.0.1:1,unix:///x", "fd00::1:1,fd00::2:1"],
+)
+def test_several_machines_are_named_by_ip_addresses_of_one_kind(address: str) -> None:
+    with pytest.raises(ConfigError, match="several ip:port") as caught:
+        checked_address(address)
+    assert "dns:///name:port" in caught.value.hint
 
 
 @pytest.mark.parametrize(

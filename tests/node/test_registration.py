@@ -252,7 +252,7 @@ class TestStart:
         )
 
     async def test_a_socket_in_a_folder_that_is_not_there_is_refused(self, world: World, folder: Path) -> None:
-        await self.refused(world, ConfigError, "cannot make .*No such file", socket=folder / "nowhere" / "s")
+        await self.refused(world, ConfigError, "cannot lock .*No such file", socket=folder / "nowhere" / "s")
 
     async def test_a_device_in_two_groups_is_refused(self, world: World) -> None:
         await self.refused(world, ConfigError, "is in group a and in group b", groups={"a": "all", "b": "all"})

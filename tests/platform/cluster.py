@@ -129,17 +129,21 @@ class Machine:
 class Cluster:
     """The orchestrator, its machines and their jobs."""
 
-    def __init__(self, folder: Path, names: Sequence[str], *options: str) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], *options: str, address: str = "") -> None:
         self._state = folder / "o"
-        self.address = f"unix://{self._state}/orchestrator.sock"
+        self.address = address or f"unix://{self._state}/orchestrator.sock"
         self.machines = [Machine(folder, name, (*options, "--orchestrator", self.address)) for name in names]
         self._jobs: list[Job] = []
 
     def start(self) -> None:
         """Starts the orchestrator."""
-        env = environment({"TIMESLICE_STATE_DIR": str(self._state)})
-        self.orchestrator = Running([str(TIMESLICE), "orchestrator"], env)
+        self.orchestrator = self.started()
         self.orchestrator.says("export TIMESLICE_ORCHESTRATOR=")
+
+    def started(self, *options: str) -> Running:
+        """A process of an orchestrator on the cluster's state directory."""
+        env = environment({"TIMESLICE_STATE_DIR": str(self._state)})
+        return Running([str(TIMESLICE), "orchestrator", *options], env)
 
     def kill(self) -> None:
         """SIGKILL of the orchestrator."""
@@ -198,9 +202,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def started_cluster(folder: Path, *names: str, cgroup_root: Path | None = None) -> Iterator[Cluster]:
+def started_cluster(folder: Path, *names: str, cgroup_root: Path | None = None, address: str = "") -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(folder, names, *(("--cgroup-root", str(cgroup_root)) if cgroup_root else ()))
+        options = ("--cgroup-root", str(cgroup_root)) if cgroup_root else ()
+        cluster = Cluster(folder, names, *options, address=address)
         for machine in cluster.machines:
             stack.enter_context(machine.emulator)
         cluster.start()

@@ -64,7 +64,7 @@ def _among(choices: Sequence[str], env: str) -> Callable[[str], str]:
 
 def add_orchestrator(parser: argparse.ArgumentParser) -> None:
     """--orchestrator, for commands that ask it."""
-    text = "host:port or unix:///path; default: the socket in the state directory"
+    text = "host:port, unix:///path, or ip:port,ip:port of several; default: the socket in the state directory"
     add_option(parser, "--orchestrator", env=names.ENV_ORCHESTRATOR, text=text, metavar="ADDRESS")
 
 

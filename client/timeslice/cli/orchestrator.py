@@ -26,6 +26,9 @@ from timeslice.cli.options import (
 EXAMPLES = """\
   timeslice orchestrator --listen 10.0.0.1:7070 --groups groups.yaml
   timeslice node --orchestrator 10.0.0.1:7070          on each machine with GPUs
+on each of two machines that share a folder, of which one leads; their jobs and nodes name both addresses:
+  timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070
+  timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070
 on Kubernetes, in each of two pods, of which one leads:
   timeslice orchestrator --kubernetes --listen 0.0.0.0:7070 --telemetry-listen 0.0.0.0:9401
 from a machine outside the cluster, for a look at it:
@@ -52,6 +55,12 @@ def add(commands: Subparsers) -> None:
     add_option(parser, "--telemetry-listen", env="TIMESLICE_TELEMETRY_LISTEN", text=text, metavar="ADDRESS", default="")
     add_groups(parser)
     add_state_dir(parser)
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait while another one has the state directory (of this machine, or of a file system that machines "
+        "share), and go on in its place when it ends; start all of them with it",
+    )
     _add_kubernetes(parser)
     add_logging(parser)
     parser.set_defaults(run=run)
@@ -92,7 +101,11 @@ def _run_alone(arguments: argparse.Namespace) -> int:
     directory = made(state_dir(arguments))
     listen = _listen(arguments, unix_address(str(directory / ORCHESTRATOR_SOCKET)))
     config = OrchestratorConfig(
-        directory / "orchestrator", listen, arguments.groups, telemetry_listen=arguments.telemetry_listen
+        directory / "orchestrator",
+        listen,
+        arguments.groups,
+        telemetry_listen=arguments.telemetry_listen,
+        standby=arguments.standby,
     )
     service = Orchestrator(config)
     return serving.serve(lambda: [service], lambda: _tell(service.addresses))
@@ -101,6 +114,8 @@ def _run_alone(arguments: argparse.Namespace) -> int:
 def _run_on_kubernetes(arguments: argparse.Namespace) -> int:
     if arguments.groups:
         raise ConfigError("--groups is for an orchestrator without --kubernetes", hint="make TimesliceGroups instead")
+    if arguments.standby:
+        raise ConfigError("--standby is for an orchestrator without --kubernetes", hint="there a Lease says who leads")
     from timeslice_orchestrator.config import KubernetesConfig
     from timeslice_orchestrator.kubernetes.orchestrator import KubernetesOrchestrator
 

@@ -1,0 +1,116 @@
+"""Two orchestrators on one state directory: the one that leads is killed or stopped, and the other one goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, started_cluster
+from embedded import Running
+from patience import eventually
+from turns import go_on, parked_and_holding
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+
+
+def free_port() -> int:
+    """One that nobody has on the loopback addresses, just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Pair:
+    """Two processes that stand for the orchestrator of a cluster, by way of two machines' addresses, or one socket."""
+
+    def __init__(self, cluster: Cluster, listen: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        self.cluster = cluster
+        self._listen = listen
+        cluster.orchestrator.stop()
+        self.leader = self._started(0)
+        self.leader.says("export TIMESLICE_ORCHESTRATOR=")
+        self.follower = self._started(1)
+        self.follows(self.leader)
+
+    def follows(self, leader: Running) -> None:
+        """Returns when the follower has said so."""
+        eventually(lambda: any(f"process {leader.process.pid} on" in line for line in self.follower.errors))
+
+    def ends(self, number: signal.Signals) -> float:
+        """The leader gets a signal; returns when the other one leads, and after how many seconds."""
+        began = time.monotonic()
+        self.leader.process.send_signal(number)
+        self.follower.says("export TIMESLICE_ORCHESTRATOR=")
+        took = time.monotonic() - began
+        self.leader.process.wait(10)
+        return took
+
+    def change_places(self) -> None:
+        """The one that ended comes back, and stands by."""
+        self._listen = self._listen[::-1]
+        self.leader.stop()
+        self.leader, self.follower = self.follower, self._started(1)
+        self.follows(self.leader)
+
+    def _started(self, number: int) -> Running:
+        return self.cluster.started("--standby", *self._listen[number])
+
+    def stop(self) -> None:
+        """Ends both."""
+        for process in (self.leader, self.follower):
+            process.stop()
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    port = free_port()
+    hosts = (f"127.0.0.1:{port}", f"127.0.0.2:{port}")
+    several = request.param == "two addresses"
+    listen = (("--listen", hosts[0]), ("--listen", hosts[1])) if several else ((), ())
+    with tempfile.TemporaryDirectory(prefix="ts-") as folder, contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(
+            started_cluster(Path(folder), "node-0", address=",".join(hosts) if several else "")
+        )
+        pair = Pair(cluster, listen)
+        stack.callback(pair.stop)
+        yield pair
+
+
+@pytest.mark.parametrize("pair", ["one socket"], indirect=True)
+def test_a_leader_killed_within_a_hand_off_is_followed_by_the_one_that_stands_by(pair: Pair) -> None:
+    cluster = pair.cluster
+    parked, holder = parked_and_holding(cluster)
+    [machine] = cluster.machines
+    machine.inject("restore", nth=1, delay_ms=600)
+    cluster.waits(parked)
+    holder.does("yield")
+    eventually(lambda: machine.gpu_state(holder) == "checkpointed")  # half done
+    pair.ends(signal.SIGKILL)
+    go_on(cluster, parked, holder)
+
+
+@pytest.mark.parametrize("pair", ["two addresses"], indirect=True)
+def test_holders_and_waiters_notice_nothing_when_leaders_are_killed_and_stopped_in_turn(pair: Pair) -> None:
+    cluster = pair.cluster
+    waiter, holder = parked_and_holding(cluster)
+    last = cluster.job("job-c")
+    cluster.waits(waiter)
+    last.tell("acquire")
+    eventually(lambda: len(cluster.group()["waiters"]) == 2)
+    places = [(each["job_id"], each["request_id"]) for each in cluster.group()["waiters"]]
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        pair.ends(number)
+        holder.does("check")
+        assert [(each["job_id"], each["request_id"]) for each in cluster.group()["waiters"]] == places
+        pair.change_places()
+    holder.does("yield")
+    assert waiter.hears() == "done acquire"
+    waiter.does("check", "yield")
+    assert last.hears() == "done acquire"
+    last.does("fill", "yield")
