@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from installation import NAMESPACE, Installation
 from kube_cluster import Cluster
@@ -18,13 +16,6 @@ pytestmark = pytest.mark.timeout(600)
 
 DRIVER = "gpu.timeslice.dev"
 PHASES, PHASE_S = 40, 0.5  # of a job that is at it while the platform goes and comes
-
-
-@pytest.fixture(autouse=True)
-def whole_again(installed: Installation) -> Iterator[None]:
-    """Whatever happens, the tests after these find it installed."""
-    yield
-    installed.ensure()
 
 
 def left_behind(cluster: Cluster) -> list[str]:
