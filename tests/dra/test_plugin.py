@@ -124,7 +124,7 @@ async def test_a_refusal_reaches_the_kubelet_the_claim_the_pod_and_the_metrics_i
 async def test_a_pod_s_memory_limit_below_its_snapshot_is_refused(world: PluginWorld) -> None:
     await world.start()
     uid = await world.add_claim("c", memory_limit="1000Ki")
-    assert "HostMemory: container train of pod pod-of-c may take 1000.0 KiB" in (await world.prepare(uid)).error
+    assert "PodMemory: container train of pod pod-of-c may take 1000.0 KiB" in (await world.prepare(uid)).error
 
 
 async def test_a_claim_of_other_drivers_alone_is_nothing_to_do(world: PluginWorld) -> None:

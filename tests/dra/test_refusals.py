@@ -198,7 +198,7 @@ def pod(*, limit: str = "", whole: str = "", request: str = "", entry: str = "ac
 class TestPodMemory:
     def test_a_container_whose_limit_is_below_its_snapshots_is_refused_with_both_numbers(self) -> None:
         reason, text = refused("gpu-0-rl-a", "gpu-1-rl-a", memory="2Gi", pods=[pod(limit="3Gi")])
-        assert reason == "HostMemory"
+        assert reason == "PodMemory"
         assert "container train of pod trainer-0 may take 3.0 GiB of memory, but its snapshot is up to 4.0 GiB" in text
         assert made("gpu-0-rl-a", "gpu-1-rl-a", memory="2Gi", pods=[pod(limit="4Gi")])
 
@@ -211,4 +211,4 @@ class TestPodMemory:
 
     def test_only_the_requests_that_a_container_names_count(self) -> None:
         assert made("gpu-0-rl-a", memory="2Gi", pods=[pod(limit="1Gi", request="other")])
-        assert refused("gpu-0-rl-a", memory="2Gi", pods=[pod(limit="1Gi", request="gpu")])[0] == "HostMemory"
+        assert refused("gpu-0-rl-a", memory="2Gi", pods=[pod(limit="1Gi", request="gpu")])[0] == "PodMemory"

@@ -108,6 +108,21 @@ def sleeper(
     return [template(name, job=job or name, group=group, **asked), made]  # type: ignore[arg-type]
 
 
+def deployment(name: str, made: Object) -> Object:
+    """Of one replica of the pod, which has the label `app` with that name."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": made["spec"] | {"restartPolicy": "Always"}},
+        },
+    }
+
+
 def programs() -> Object:
     """The config map of programs: gpu_job.py of the client's tests, which short jobs run."""
     here = Path(__file__).resolve().parent

@@ -16,7 +16,7 @@ from manifests import sleeper, template
 from reading import DEVICE_CLASSES, Object, condition, one
 from sharing import Groups
 from team import Team
-from waits import START_S, until
+from waits import until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -108,53 +108,17 @@ def test_a_memory_limit_that_is_too_small_for_the_snapshot_is_told_on_claim_and_
     group = groups.create(node="node-a")
     team.apply(*sleeper("a", group=group, memory="32Mi"))
     text = TOO_SMALL.format(pod="a")
-    said = team.wait_event("a", "HostMemory: claim ")  # the kubelet says the same in an event of its own
+    said = team.wait_event("a", "PodMemory: claim ")  # the kubelet says the same in an event of its own
     assert text in said
     assert "raise its memory limit to 64.0 MiB and what the program itself needs" in said
     reason, message = refusal(team, "a")
-    assert reason == "HostMemory"
+    assert reason == "PodMemory"
     assert message.startswith(text)
     node = installed.node_pods()["node-a"]["metadata"]["name"]
     (line,) = [line for line in installed.logs(node).splitlines() if text in line and "is refused" in line]
     entry = json.loads(line)
     assert team.namespace in line
     assert entry["level"].upper() == "WARNING"
-    told = team.wait_event("a", "it is a bare pod, so it is not moved")
-    assert told.startswith("ClaimRefused: ")
-
-
-def test_a_pod_that_a_controller_made_is_evicted_after_a_grace_and_made_anew(groups: Groups, team: Team) -> None:
-    group = groups.create(node="node-a")
-    wanted, made = sleeper("a", group=group, memory="32Mi")
-    team.apply(wanted, deployment("a", made))
-    until("the deployment has no pod", lambda: None if team.pods("app=a") else "none")
-    (first,) = team.pods("app=a")
-    name = first["metadata"]["name"]
-    team.wait_event(name, TOO_SMALL.format(pod=name))
-    team.wait_event(name, "evicted, so that", limit_s=START_S)
-    until("no pod came in its place", lambda: None if successors(team, first) else "none", limit_s=START_S)
-    (second,) = successors(team, first)
-    team.wait_event(second["metadata"]["name"], TOO_SMALL.format(pod=second["metadata"]["name"]))
-
-
-def deployment(name: str, made: Object) -> Object:
-    """Of one replica of the pod."""
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": made["spec"] | {"restartPolicy": "Always"}},
-        },
-    }
-
-
-def successors(team: Team, first: Object) -> list[Object]:
-    """Pods of the deployment that came after the first."""
-    return [pod for pod in team.pods("app=a") if pod["metadata"]["uid"] != first["metadata"]["uid"]]
 
 
 def test_a_group_that_is_deleted_while_it_is_used_goes_with_its_last_claim(

@@ -14,10 +14,11 @@ from installation import Installation
 from kube_cluster import Cluster
 from kube_cluster.images import load_images
 from kube_cluster.settings import Settings
-from manifests import short_job, sleeper
-from reading import SLICES, condition, objects
+from manifests import deployment, short_job, sleeper
+from reading import SLICES, Object, condition, objects
 from sharing import Groups
 from team import Team
+from waits import START_S, true, until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -101,6 +102,8 @@ def test_the_same_job_and_another_group_are_refused_on_a_gpu_that_the_scheduler_
     team.apply(*sleeper("again", group=group, job="a", memory=ALL_MEMORY))
     said = team.wait_event("again", "SameJobTwice: claim ")  # the kubelet says the same in an event of its own
     assert "job a has gpu-0" in said
+    told = team.wait_event("again", "it is a bare pod, so it is not moved")
+    assert told.startswith("ClaimRefused: ")
 
     team.apply(*sleeper("x", group=other, memory=ALL_MEMORY))
     said = team.wait_event("x", "GroupConflict: claim ")
@@ -112,3 +115,28 @@ def test_the_same_job_and_another_group_are_refused_on_a_gpu_that_the_scheduler_
     team.apply(*sleeper("b", group=group, memory=ALL_MEMORY))
     team.wait_running("b")
     assert team.devices("b") == ["node-a/gpu-0-slot-1"]
+
+
+def test_a_pod_that_a_controller_made_is_evicted_after_a_grace_and_made_anew(groups: Groups, team: Team) -> None:
+    group, other = groups.create(node="node-a"), groups.create(node="node-a")
+    team.apply(*sleeper("a", group=group, count=GPUS, memory=ALL_MEMORY))
+    team.wait_running("a")
+    wanted, made = sleeper("x", group=other, memory=ALL_MEMORY)
+    team.apply(wanted, deployment("x", made))
+    until("the deployment has no pod", true(lambda: team.pods("app=x")))
+    (first,) = team.pods("app=x")
+    name = first["metadata"]["name"]
+    team.wait_event(name, f"is in group {group}")
+    team.wait_event(name, "evicted, so that", limit_s=START_S)
+    until("no pod came in its place", true(lambda: successors(team, first)), limit_s=START_S)
+    team.delete("pod", "a")
+    until("it does not run either", true(lambda: "Running" in phases(successors(team, first))), limit_s=2 * START_S)
+
+
+def successors(team: Team, first: Object) -> list[Object]:
+    """Pods of the deployment that came after the first."""
+    return [pod for pod in team.pods("app=x") if pod["metadata"]["uid"] != first["metadata"]["uid"]]
+
+
+def phases(pods: list[Object]) -> set[str]:
+    return {pod["status"]["phase"] for pod in pods}

@@ -19,7 +19,7 @@ def check_pod_memory(pod: Mapping[str, Any], claim: ClaimRecord) -> None:
     """Every container of the pod that uses the claim may take the snapshots of the devices it gets.
 
     Raises:
-        RefusedError: HostMemory, for the first that may not.
+        RefusedError: PodMemory, for the first that may not.
     """
     spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
     whole = _limit(spec)

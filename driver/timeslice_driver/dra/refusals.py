@@ -19,7 +19,8 @@ class Reason(StrEnum):
     GROUP_CONFLICT = "GroupConflict"
     SAME_JOB_TWICE = "SameJobTwice"
     SEATS_TAKEN = "SeatsTaken"
-    HOST_MEMORY = "HostMemory"
+    HOST_MEMORY = "HostMemory"  # of the node
+    POD_MEMORY = "PodMemory"  # the pod's own limit, which is the same wherever it is
     UNKNOWN_DEVICE = "UnknownDevice"
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DRAINING = "Draining"
@@ -90,7 +91,7 @@ def pod_memory(pod: str, place: str, *, limit: int, needed: int) -> RefusedError
     """The pod may not take the memory into which it is parked."""
     message = f"{place} of pod {pod} may take {amount(limit)} of memory, but its snapshot is up to {amount(needed)}"
     mend = f"raise its memory limit to {amount(needed)} and what the program itself needs, or ask for less hostMemory"
-    return RefusedError(Reason.HOST_MEMORY, message, mend)
+    return RefusedError(Reason.POD_MEMORY, message, mend)
 
 
 def unknown_device(device: str, known: Iterable[str]) -> RefusedError:

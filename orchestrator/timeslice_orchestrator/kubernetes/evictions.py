@@ -27,7 +27,7 @@ from timeslice_orchestrator.kubernetes.events import Events, Note
 from timeslice_orchestrator.kubernetes.pods import Pod
 
 # The node's words for refusals that another node, or a later time, may not have. For the others (ConfigInvalid,
-# JobUnknown, NotAdmitted, Stale) a new pod would meet the same: what helps the node's own event says.
+# JobUnknown, NotAdmitted, PodMemory, Stale) a new pod would meet the same: what helps the node's own event says.
 MOVABLE = frozenset(
     {
         "DeviceUnhealthy",
