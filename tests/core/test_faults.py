@@ -206,6 +206,28 @@ def test_a_refused_restore_leaves_other_requests_of_the_job_in_other_groups() ->
     assert world.waits(elsewhere).reason == "held by x"
 
 
+def test_why_a_hand_off_was_rolled_back_is_seen_until_one_succeeds_or_nobody_waits() -> None:
+    world = one_node()
+    world.break_("a", "g", "n1", Breakage(PARKED, NO_MEMORY))
+    request = world.acquire("b", "g")
+    world.run()
+    (setback,) = world.core.view("g", world.now).setbacks
+    assert (setback.job_id, setback.fault.reason, setback.fault.message) == (
+        "a",
+        "HostMemory",
+        "a on n1: needs 4 GB, has 1 GB",
+    )
+    assert world.withdraw(request, "b")
+    assert world.core.view("g", world.now).setbacks == ()
+    request = world.acquire("b", "g")
+    assert world.core.view("g", world.now).setbacks == (setback,)
+    world.until(SETTINGS.retry_max_s)
+    world.run()
+    assert world.holds(request)
+    world.acquire("c", "g")
+    assert world.core.view("g", world.now).setbacks == ()
+
+
 def test_the_fault_of_what_leaves_is_told_rather_than_that_of_what_could_not_come_therefore() -> None:
     world = one_node()
     request = world.acquire("b", "g")

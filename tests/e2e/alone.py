@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from reading import Object
 ROOT = Path(__file__).resolve().parents[2]
 _ALONE_S = 180.0
 _MEMORY_MIB = 96
+_GPU_BYTES = 512 << 20  # more than any of the jobs takes
 _ROOM = "128Mi"  # of host memory, for the snapshot of it
 _LIMIT = "640Mi"  # what the program needs besides
 
@@ -42,19 +44,24 @@ class Training:
         return [manifests.template(name, job=name, group=group, host_memory=_ROOM), made]
 
     def alone(self) -> dict[str, str]:
-        """Fingerprints of a run on an emulated GPU of its own, on this machine, that takes no turns."""
-        with Emulator(memory=4 * _MEMORY_MIB << 20) as emulator, tempfile.TemporaryDirectory() as place:
-            done = subprocess.run(
-                [sys.executable, "-m", "grpo", *self.arguments],
-                env={**emulator.env, "PYTHONPATH": str(ROOT / "hack/demo_app"), "TIMESLICE_MODE": "off"},
-                cwd=place,
-                capture_output=True,
-                text=True,
-                timeout=_ALONE_S,
-                check=False,
-            )
-        assert done.returncode == 0, done.stderr
-        return fingerprints(done.stdout)
+        """See `alone`."""
+        return alone(self.arguments)
+
+
+def alone(arguments: Sequence[str]) -> dict[str, str]:
+    """Fingerprints of a run on an emulated GPU of its own, on this machine, that takes no turns."""
+    with Emulator(memory=_GPU_BYTES) as emulator, tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [sys.executable, "-m", "grpo", *arguments],
+            env={**emulator.env, "PYTHONPATH": str(ROOT / "hack/demo_app"), "TIMESLICE_MODE": "off"},
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=_ALONE_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return fingerprints(done.stdout)
 
 
 def fingerprints(said: str) -> dict[str, str]:

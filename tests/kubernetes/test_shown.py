@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from dra_kubeletplugin.apiserver import ApiServer
@@ -14,11 +15,13 @@ from timeslice_api.errors import GroupNotFound
 from timeslice_orchestrator.core.effects import GroupChanged
 from timeslice_orchestrator.core.events import Tick
 from timeslice_orchestrator.core.model import (
+    Fault,
     GroupView,
     HolderView,
     MemberView,
     PartState,
     PartView,
+    Setback,
     WaiterView,
 )
 from timeslice_orchestrator.kubernetes import shown as module
@@ -46,6 +49,13 @@ class Views:
         if group_id != "g1":
             raise GroupNotFound(group_id)
         return self.now
+
+
+class Said(dict[str, tuple[Setback, ...]]):
+    """What was told of groups' setbacks."""
+
+    def __call__(self, group_id: str, setbacks: tuple[Setback, ...]) -> None:
+        self[group_id] = setbacks
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +89,7 @@ def test_the_fields_are_those_of_the_columns_and_name_each_member() -> None:
 async def test_a_change_is_shown_and_the_next_one_not_before_its_time(server: FakeApiServer, api: ApiServer) -> None:
     await make_groups(server, "g1")
     store, views = await opened(api, 1), Views()
-    showing = Showing(store, views)
+    showing = Showing(store, views, Said())
     server.calls.clear()
     async with following(showing):
         for number in range(8):
@@ -94,7 +104,7 @@ async def test_a_change_is_shown_and_the_next_one_not_before_its_time(server: Fa
 async def test_what_is_due_goes_along_with_the_records(server: FakeApiServer, api: ApiServer) -> None:
     await make_groups(server, "g1")
     store = await opened(api, 1)
-    showing = Showing(store, Views())
+    showing = Showing(store, Views(), Said())
     server.calls.clear()
     changed(showing)
     answer = store.write([lease("r1", "job-a")])
@@ -106,10 +116,23 @@ async def test_what_is_due_goes_along_with_the_records(server: FakeApiServer, ap
     assert status_of(server, "g1")["waiting"] == 1
 
 
+async def test_why_hand_offs_were_rolled_back_is_told_while_it_is_so(server: FakeApiServer, api: ApiServer) -> None:
+    await make_groups(server, "g1")
+    store, views, said = await opened(api, 1), Views(), Said()
+    showing = Showing(store, views, said)
+    setbacks = (Setback("job-a", Fault("HostMemory", "job-a on n1: no room")),)
+    async with following(showing), asyncio.timeout(5):
+        for wanted in (setbacks, ()):
+            views.now = replace(HELD, setbacks=wanted)
+            changed(showing)
+            while said.get("g1") != wanted:
+                await asyncio.sleep(0.02)
+
+
 async def test_nothing_is_written_when_people_would_see_no_difference(server: FakeApiServer, api: ApiServer) -> None:
     await make_groups(server, "g1", "g2")
     store = await opened(api, 1)
-    showing = Showing(store, Views())
+    showing = Showing(store, Views(), Said())
     async with following(showing):
         changed(showing)
         await asyncio.sleep(0.3)
@@ -126,7 +149,7 @@ async def test_nothing_is_written_when_people_would_see_no_difference(server: Fa
 async def test_a_failure_is_tried_again(server: FakeApiServer, api: ApiServer) -> None:
     await make_groups(server, "g1")
     store = await opened(api, 1)
-    showing = Showing(store, Views())
+    showing = Showing(store, Views(), Said())
     server.refuse("PATCH", "timeslicegroups", Refusal(503, "ServiceUnavailable"), subresource="status", times=2)
     async with following(showing):
         changed(showing)

@@ -10,7 +10,7 @@ from cluster_objects import claim, group, lane, node_slice, pod
 from cluster_world import World, until
 from dra_kubeletplugin.apiserver import CLAIMS, DEVICE_CLASSES, PODS, UnavailableError
 from timeslice_api.kinds.names import FINALIZER
-from timeslice_orchestrator.core.model import LeaseTimes
+from timeslice_orchestrator.core.model import Fault, LeaseTimes, Setback
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.kubernetes.cluster import GROUPS
 from timeslice_orchestrator.kubernetes.watching import Watching
@@ -266,3 +266,27 @@ async def test_of_claims_and_pods_only_what_is_read_is_kept(world: World) -> Non
     await until(lambda: watching.cluster.occupancy.claims and watching.cluster.occupancy.pods)
     kept = [item for reflector in watching.cluster._reflectors for item in reflector.objects.values()]
     assert [set(item) for item in kept] == [{"metadata", "seen"}] * 2
+
+
+HOST_MEMORY = Fault("HostMemory", "a on node-a: parking needs 6.0 MiB of host memory", "put fewer jobs on the node")
+
+
+async def test_a_job_that_cannot_be_parked_is_told_on_its_group_and_its_pods_until_it_can(world: World) -> None:
+    await world.put_group(group("rl"))
+    await world.put_slice(node_slice("node-a", lane(0, "rl", jobs=["a", "b"])))
+    for job in ("a", "b"):
+        owner = await world.put_pod(pod(f"pod-{job}", f"claim-{job}", node="node-a", phase="Running"))
+        await world.put_claim(claim(f"claim-{job}", "rl", job=job, on=[("node-a", 0)]), owner)
+    watching = await world.watch()
+    watching.setbacks_said("rl", (Setback("a", HOST_MEMORY), Setback("", Fault("not a word", "node-b is away"))))
+    await until(lambda: "HandOffBlocked" in world.conditions("rl"))
+    found = world.conditions("rl")["HandOffBlocked"]
+    text = "a on node-a: parking needs 6.0 MiB of host memory; put fewer jobs on the node"
+    assert (found["status"], found["reason"], found["message"]) == ("True", "HostMemory", f"{text} | node-b is away")
+    await until(lambda: world.events("Pod", "HostMemory"))
+    (event,) = world.events("Pod", "HostMemory")
+    assert (event["regarding"]["name"], event["note"]) == ("pod-a", f"group rl cannot be handed over: {text}")
+    watching.setbacks_said("rl", (Setback("", Fault("not a word", "node-b is away")),))
+    await until(lambda: world.conditions("rl")["HandOffBlocked"]["reason"] == "NodeFault")
+    watching.setbacks_said("rl", ())
+    await until(lambda: "HandOffBlocked" not in world.conditions("rl"))

@@ -27,6 +27,7 @@ from timeslice_orchestrator.core.model import (
     PartState,
     RequestId,
     RequestRecord,
+    Setback,
     Settings,
 )
 from timeslice_orchestrator.core.outbox import Outbox
@@ -81,7 +82,7 @@ class Node:
 class Device:
     """An accelerator: who holds it (by how many leases), who waits (by ticket), whose parts cover it.
 
-    `failures`, `retry_at` and `fault` tell of hand-offs onto it that were rolled back since the last good one.
+    `failures`, `retry_at` and `setback` tell of hand-offs onto it that were rolled back since the last good one.
     """
 
     device_id: DeviceId
@@ -97,7 +98,7 @@ class Device:
     handoff: Handoff | None = None
     failures: int = 0
     retry_at: float = -NEVER
-    fault: str = ""
+    setback: Setback | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from timeslice_orchestrator.core import members, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Handoff, Member, Node, Part, Request, Sent
 from timeslice_orchestrator.core.effects import SendCommand
 from timeslice_orchestrator.core.events import CommandDone
-from timeslice_orchestrator.core.model import Fault, GroupId, MemberKey, PartReport, PartState
+from timeslice_orchestrator.core.model import Fault, GroupId, MemberKey, PartReport, PartState, Setback
 from timeslice_orchestrator.core.tables import RESIDENT, End, Phase, Role
 
 
@@ -171,7 +171,7 @@ def _finish(books: Books, handoff: Handoff) -> None:
 
 def _count(books: Books, handoff: Handoff) -> None:
     for device in handoff.devices:
-        device.failures, device.retry_at, device.fault = 0, -NEVER, ""
+        device.failures, device.retry_at, device.setback = 0, -NEVER, None
     restored = any(role is Role.COMING for _, role, _ in handoff.moved)
     for request in _waiting(books, handoff):
         request.restored = request.restored or (restored and not set(handoff.devices).isdisjoint(request.wants))
@@ -215,8 +215,9 @@ def _back_off(books: Books, handoff: Handoff, fault: Fault) -> None:
     settings = books.settings
     delay = min(settings.retry_max_s, settings.retry_min_s * 2.0 ** min(failures - 1, 30))
     at = books.now + (delay if fault.retryable else settings.retry_max_s)
+    setback = Setback(handoff.culprit.job_id if handoff.culprit else "", fault)
     for device in handoff.devices:
-        device.failures, device.retry_at, device.fault = failures, at, fault.message
+        device.failures, device.retry_at, device.setback = failures, at, setback
     books.wake(at, handoff)
 
 

@@ -201,6 +201,14 @@ class GroupTotals:
 
 
 @dataclass(frozen=True)
+class Setback:
+    """Why the last hand-off onto a device was rolled back; `job_id`: whose state met the fault; "": nobody's."""
+
+    job_id: JobId
+    fault: Fault
+
+
+@dataclass(frozen=True)
 class PartView:
     """A part as people see it."""
 
@@ -242,7 +250,8 @@ class WaiterView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """A group as people see it, at one moment. `devices` are (device, node, node is connected)."""
+    """A group as people see it, at one moment. `devices` are (device, node, node is connected); `setbacks` keep those
+    who wait from being served."""
 
     group_id: GroupId
     devices: tuple[tuple[DeviceId, NodeName, bool], ...]
@@ -252,6 +261,7 @@ class GroupView:
     switching_to: JobId = ""
     draining: bool = False
     blocked_reason: str = ""
+    setbacks: tuple[Setback, ...] = ()
     duty_cycle: float = 0.0
     totals: GroupTotals = field(default_factory=GroupTotals)
 

@@ -129,8 +129,8 @@ def _not_movable(books: Books, request: Request, moves: _Moves) -> str:
     if not moves.leaving and not moves.coming:
         return "" if _owns_all(request) else _under_way(request.wants)
     for device in request.wants:
-        if device.retry_at > books.now:
-            return device.fault
+        if device.setback and device.retry_at > books.now:
+            return device.setback.fault.message
     for member in moves.leaving:
         for device in member.devices:
             if device.holder not in ("", request.record.job_id):

@@ -30,6 +30,7 @@ def group_view(books: Books, group: Group) -> GroupView:
         switching_to=current.request.record.job_id if current else "",
         draining=group.draining,
         blocked_reason=reason(books, waiting[0]) if waiting else "",
+        setbacks=tuple(dict.fromkeys(d.setback for d in group.devices if d.setback and d.queue)),
         duty_cycle=_duty_cycle(books, group),
         totals=replace(group.totals),
     )

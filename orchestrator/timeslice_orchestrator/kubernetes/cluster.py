@@ -20,6 +20,7 @@ from dra_kubeletplugin.apiserver import (
 )
 from timeslice_api.kinds.names import API_GROUP, DRIVER, PLURAL_GROUP, VERSION, group_of_class
 
+from timeslice_orchestrator.core.model import Setback
 from timeslice_orchestrator.kubernetes.claims import Claim, claim_of
 from timeslice_orchestrator.kubernetes.groups import Groups, kept_of_group
 from timeslice_orchestrator.kubernetes.lanes import slice_of
@@ -63,6 +64,7 @@ class Cluster:
     def __init__(self, api: ApiServer, listener: Listener) -> None:
         self.groups = Groups()
         self.occupancy = Occupancy()
+        self.setbacks: dict[str, tuple[Setback, ...]] = {}  # of groups, as the engine has them
         self._listener = listener
         claims = _Copies(claim_of, self._claim_changed)
         pods = _Copies(pod_of, self._pod_changed)

@@ -9,11 +9,12 @@ from dra_kubeletplugin.apiserver import Object
 from timeslice_api.kinds.group import TimesliceGroup
 from timeslice_api.kinds.names import MAX_JOBS, class_name
 
+from timeslice_orchestrator.core.model import Setback
 from timeslice_orchestrator.kubernetes.claims import Claim
 from timeslice_orchestrator.kubernetes.jobs import Jobs
 from timeslice_orchestrator.kubernetes.lanes import Lane
 from timeslice_orchestrator.kubernetes.raw import Raw
-from timeslice_orchestrator.kubernetes.wording import listed
+from timeslice_orchestrator.kubernetes.wording import listed, said, word
 
 _MAX_NAMES = 5
 
@@ -21,8 +22,9 @@ READY = "Ready"
 DRAINING = "Draining"
 JOBS_FULL = "JobsFull"
 LANES_UNAVAILABLE = "LanesUnavailable"
-MINE = (READY, DRAINING, JOBS_FULL, LANES_UNAVAILABLE)
-"""The conditions that are told here. Draining, JobsFull and LanesUnavailable are there only while they are true."""
+HAND_OFF_BLOCKED = "HandOffBlocked"
+MINE = (READY, DRAINING, JOBS_FULL, LANES_UNAVAILABLE, HAND_OFF_BLOCKED)
+"""The conditions that are told here. All but Ready are there only while they are true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,13 @@ def invalid(problem: str) -> Condition:
 
 
 def conditions(
-    group: TimesliceGroup, offered: Sequence[Lane], *, jobs: Jobs, allocated: Sequence[Claim], class_taken: bool
+    group: TimesliceGroup,
+    offered: Sequence[Lane],
+    *,
+    jobs: Jobs,
+    allocated: Sequence[Claim],
+    setbacks: Sequence[Setback] = (),
+    class_taken: bool,
 ) -> tuple[Condition, ...]:
     """All that is to be said of a group.
 
@@ -50,6 +58,7 @@ def conditions(
         offered: its lanes, and slots.
         jobs: see `jobs_by_group`.
         allocated: the claims that have devices of it.
+        setbacks: why those who wait for it are not served.
         class_taken: its DeviceClass is somebody else's.
     """
     found = [_ready(group, offered, class_taken=class_taken)]
@@ -59,6 +68,7 @@ def conditions(
         message = f"{MAX_JOBS} jobs have claims, the most there can be; {listed(jobs.beyond, _MAX_NAMES)} must wait"
         found.append(Condition(JOBS_FULL, True, "TooManyJobs", message))
     found.extend(_without_lanes(offered))
+    found.extend(_blocked(setbacks))
     return tuple(found)
 
 
@@ -110,6 +120,12 @@ def _draining(allocated: Sequence[Claim]) -> Condition:
     if not names:
         return Condition(DRAINING, True, "Drained", "no claim has a GPU of it any more")
     return Condition(DRAINING, True, "ClaimsAllocated", f"still allocated: {listed(names, _MAX_NAMES)}")
+
+
+def _blocked(setbacks: Sequence[Setback]) -> Iterator[Condition]:
+    if setbacks:
+        texts = dict.fromkeys(said(setback.fault) for setback in setbacks[:_MAX_NAMES])
+        yield Condition(HAND_OFF_BLOCKED, True, word(setbacks[0].fault), " | ".join(texts))
 
 
 def _without_lanes(offered: Sequence[Lane]) -> Iterator[Condition]:

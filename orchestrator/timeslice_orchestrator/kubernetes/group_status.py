@@ -125,7 +125,8 @@ class GroupStatus:
         jobs = self._lingering.kept(group, jobs_of(group, self._cluster.occupancy))
         allocated = self._cluster.occupancy.allocated_in(name)
         offered = self._cluster.occupancy.offered(name)
-        told = conditions(group, offered, jobs=jobs, allocated=allocated, class_taken=taken)
+        setbacks = self._cluster.setbacks.get(name, ())
+        told = conditions(group, offered, jobs=jobs, allocated=allocated, setbacks=setbacks, class_taken=taken)
         if problem:
             told = (invalid(f"{problem}; the last good version is in force"), *told[1:])
         await self._tell(raw, _Wanted(jobs.listed, told))

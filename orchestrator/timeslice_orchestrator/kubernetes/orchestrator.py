@@ -114,8 +114,8 @@ class KubernetesOrchestrator:
 
         told = _Told(self._telemetry, store)
         serving = Serving(self._config.settings, store, store.records, observer=told, in_office=in_office)
-        told.showing = Showing(store, serving.engine.view)
         watching = Watching(api, serving.discovery, instance=self._config.identity)
+        told.showing = Showing(store, serving.engine.view, watching.setbacks_said)
         self._stack.push_async_callback(watching.stop)
         self._stack.push_async_callback(serving.stop)
         await watching.start()

@@ -1,4 +1,5 @@
-"""Tells people why their pods wait, who is not admitted, and which of their labels are not followed."""
+"""Tells people why their pods wait, who is not admitted, which of their labels are not followed, and whose state cannot
+leave the GPUs."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from timeslice_orchestrator.kubernetes.disagreements import disagreements
 from timeslice_orchestrator.kubernetes.events import Events, Note
 from timeslice_orchestrator.kubernetes.pending import Reason, World, barred, why_pending
 from timeslice_orchestrator.kubernetes.pods import Pod
+from timeslice_orchestrator.kubernetes.wording import said, word
 
 _NODES_S = 30.0  # so long the nodes that a selector chooses are believed
 
@@ -60,7 +62,7 @@ class Reports:
         """Says it all; returns after how many seconds there may be more to say though nothing changed."""
         waiting = list(self._cluster.occupancy.waiting)
         world = World(self._cluster.groups.good, self._cluster.occupancy, await self._selected_by_group(waiting))
-        dues = [*self._barred(waiting, world), *self._pending(waiting, world), *self._labels()]
+        dues = [*self._barred(waiting, world), *self._pending(waiting, world), *self._labels(), *self._blocked()]
         return min(dues, default=None)
 
     def _barred(self, waiting: Sequence[Claim], world: World) -> Iterator[float]:
@@ -108,6 +110,17 @@ class Reports:
             for about in (notes.of_claim(claim), *map(notes.of_pod, self._cluster.occupancy.pods_of(claim))):
                 self._events.say(Note(about, "LabelNotFollowed", "Reading", "; ".join(texts)))
             yield self._again_s
+
+    def _blocked(self) -> Iterator[float]:
+        """To the pods of the job whose state does not leave, or does not come back."""
+        for group_id, setbacks in self._cluster.setbacks.items():
+            for claim in self._cluster.occupancy.allocated_in(group_id):
+                job = self._cluster.occupancy.job_of(claim)
+                for fault in (setback.fault for setback in setbacks if setback.job_id == job):
+                    text = f"group {group_id} cannot be handed over: {said(fault)}"
+                    for pod in self._cluster.occupancy.pods_of(claim):
+                        self._events.say(Note(notes.of_pod(pod), word(fault), "HandingOver", text))
+                        yield self._again_s
 
     async def _selected_by_group(self, waiting: Sequence[Claim]) -> dict[str, tuple[str, ...]]:
         """For groups that are asked for, but that no node publishes: whom the nodeSelector chooses."""

@@ -11,10 +11,12 @@ from timeslice_api.errors import GroupNotFound, Stopping, StoreFailed
 
 from timeslice_orchestrator.core.effects import Effect, GroupChanged
 from timeslice_orchestrator.core.events import Event
-from timeslice_orchestrator.core.model import GroupId, GroupView, MemberView
+from timeslice_orchestrator.core.model import GroupId, GroupView, MemberView, Setback
 from timeslice_orchestrator.kubernetes.status_store import Shown, StatusStore
 
 _log = logging.getLogger(__name__)
+
+Setbacks = tuple[Setback, ...]
 
 _EVERY_S = 1.0
 _REFRESH_S = 30.0  # a duty cycle moves while nothing happens
@@ -50,11 +52,19 @@ class Showing:
     """Follows the groups as an observer of the engine, and has the store write what has changed.
 
     What is due goes along with the group's records when these are written; only what is left is a write of its own.
+
+    Args:
+        store: writes it.
+        view: of a group.
+        setbacks: told of each group's, as often as it is shown.
     """
 
-    def __init__(self, store: StatusStore, view: Callable[[GroupId], GroupView]) -> None:
+    def __init__(
+        self, store: StatusStore, view: Callable[[GroupId], GroupView], setbacks: Callable[[GroupId, Setbacks], None]
+    ) -> None:
         self._store = store
         self._view = view
+        self._setbacks = setbacks
         self._loop = asyncio.get_running_loop()
         self._changed: dict[GroupId, None] = {}
         self._written_at: dict[GroupId, float] = {}
@@ -107,7 +117,10 @@ class Showing:
         del self._changed[group_id]
         self._written_at[group_id] = self._loop.time()
         try:
-            return shown(self._view(group_id))
+            view = self._view(group_id)
         except (GroupNotFound, Stopping):
             self._written_at.pop(group_id)
+            self._setbacks(group_id, ())
             return None
+        self._setbacks(group_id, view.setbacks)
+        return shown(view)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dra_kubeletplugin.apiserver import ApiServer, UnavailableError
 
-from timeslice_orchestrator.core.model import LeaseTimes
+from timeslice_orchestrator.core.model import GroupId, LeaseTimes, Setback
 from timeslice_orchestrator.discovery.groups_file import FileGroup
 from timeslice_orchestrator.kubernetes.claims import Claim
 from timeslice_orchestrator.kubernetes.cluster import Cluster, Listener
@@ -60,11 +60,11 @@ class WatchTimes:
 class Watching(Listener):
     """What the leader does on Kubernetes beside granting: `await start()`, later `await stop()`. Only the leader may.
 
-    It needs nothing of the engine. `start` returns when `discovery` was told of all groups, so call it before nodes and
-    clients are served: a group that discovery does not know yet would look gone to the core. From then on discovery is
-    told, in the running loop, of each change of the set: a group's devices are those that nodes declare
-    (`FileGroup.devices` is None), its jobs are spec.jobs. A group that is being deleted stays in the set until its last
-    claim is gone.
+    Of the engine it needs only what `setbacks_said` is told. `start` returns when `discovery` was told of all groups,
+    so call it before nodes and clients are served: a group that discovery does not know yet would look gone to the
+    core. From then on discovery is told, in the running loop, of each change of the set: a group's devices are those
+    that nodes declare (`FileGroup.devices` is None), its jobs are spec.jobs. A group that is being deleted stays in the
+    set until its last claim is gone.
 
     What it writes: DeviceClasses of groups; of TimesliceGroups the finalizer `timeslice.dev/claims` and, by server-side
     apply as a field manager of its own, status.jobs and the conditions of `conditions.MINE`. Whoever else writes their
@@ -169,6 +169,14 @@ class Watching(Listener):
         self._status.touch(names)
         for passes in self._passes.values():
             passes.wake()
+
+    def setbacks_said(self, group_id: GroupId, setbacks: tuple[Setback, ...]) -> None:
+        """Why those who wait for the group are not served; nothing when they are."""
+        if self.cluster.setbacks.get(group_id, ()) != setbacks:
+            self.cluster.setbacks[group_id] = setbacks
+            if not setbacks:
+                del self.cluster.setbacks[group_id]
+            self.groups_touched({group_id})
 
     def _tell_discovery(self) -> None:
         groups = tuple(

@@ -1,10 +1,14 @@
-"""How GPUs, nodes and amounts are put for people."""
+"""How GPUs, nodes, amounts and faults are put for people."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
+from timeslice_orchestrator.core.model import Fault
+
 _MAX_NODES = 4  # more are counted
+_WORD = re.compile("[A-Za-z][A-Za-z0-9]{0,63}")
 _UNITS = (("Ti", 1024**4), ("Gi", 1024**3), ("Mi", 1024**2), ("Ki", 1024))
 
 
@@ -32,6 +36,16 @@ def quantity(amount: int) -> str:
         if amount and amount % size == 0:
             return f"{amount // size}{unit}"
     return str(amount)
+
+
+def said(fault: Fault) -> str:
+    """What has happened, and what helps."""
+    return f"{fault.message}; {fault.hint}" if fault.hint else fault.message
+
+
+def word(fault: Fault) -> str:
+    """Its reason as the API server takes reasons, whatever the node has sent."""
+    return fault.reason if _WORD.fullmatch(fault.reason) else "NodeFault"
 
 
 def _number(gpu: str) -> tuple[int, str]:
