@@ -12,7 +12,7 @@ import pytest
 from installation import Installation
 from kube_cluster import Cluster
 from kube_cluster.errors import ClusterError
-from manifests import sleeper, template
+from manifests import MIB, running, short_job, sleeper, template
 from reading import DEVICE_CLASSES, Object, condition, one
 from sharing import Groups
 from team import Team
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 KIND = {"apiVersion": "timeslice.dev/v1alpha1", "kind": "TimesliceConfig"}
 BINDING = "timeslice-claims-configured"
 IN_FORCE_S = 30.0  # the API server looks at policies anew every now and then
+LARGE = str(160 * MIB)  # bytes: more than the 128 MiB that the pods of tests may take
 TOO_SMALL = "container main of pod {pod} may take 32.0 MiB of memory, but its snapshot is up to 64.0 MiB"
 
 
@@ -119,6 +120,32 @@ def test_a_memory_limit_that_is_too_small_for_the_snapshot_is_told_on_claim_and_
     entry = json.loads(line)
     assert team.namespace in line
     assert entry["level"].upper() == "WARNING"
+
+
+def test_a_job_that_has_more_on_its_gpu_than_its_pod_can_hold_is_told_so_and_the_group_shows_why_others_wait(
+    groups: Groups, team: Team
+) -> None:
+    group = groups.create(node="node-a")
+    large = running(manifests.pod("large", claim_template="large"), "python3", "/programs/program_large.py", LARGE)
+    team.apply(template("large", job="large", group=group), large)
+    team.wait_said("large", "filled")
+    team.apply(*short_job("next", group=group))
+    told = team.wait_event("large", f"group {group} cannot be handed over: large on node-a: ")
+    assert told.startswith("HostMemory: ")
+    assert "raise the memory limit" in told
+    found: Object = {}
+
+    def unseen() -> str | None:
+        found.clear()
+        found.update(condition(groups.get(group), "HandOffBlocked"))
+        return None if found else "no such condition"
+
+    until("the group does not say it", unseen)
+    assert (found["status"], found["reason"]) == ("True", "HostMemory")
+    assert "large on node-a: " in found["message"]
+    team.delete("pod", "large")
+    team.wait_succeeded("next")
+    until("the group still says it", lambda: None if unseen() else str(found))
 
 
 def test_a_group_that_is_deleted_while_it_is_used_goes_with_its_last_claim(
