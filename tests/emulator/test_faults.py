@@ -1,5 +1,6 @@
 """Scripted faults: which call they hit and what they do."""
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -157,3 +158,31 @@ def test_an_unknown_field_is_refused_over_the_control_connection(emulator: Emula
         emulator.request(do="dance")
     with pytest.raises(ValueError, match="unknown flag"), start_job(emulator) as job:
         emulator.set_flags(job.pid, "purple")
+
+
+def test_a_trace_tells_what_moved_and_which_faults_struck(
+    start_emulator: Callable[..., Emulator], tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    emulator = start_emulator(trace=trace)
+    emulator.inject(Fault("lock", nth=2, rc=600))
+    with start_agent(emulator) as agent:
+        with start_job(emulator, MIB) as job:
+            agent.must("lock", pid=job.pid)
+            agent.must("unlock", pid=job.pid)
+            assert agent.call("lock", pid=job.pid)[0] == 600
+        until = time.monotonic() + 10
+        while "gone" not in trace.read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    told = [(line["what"], line.get("call"), line.get("state")) for line in lines if line["pid"] == job.pid]
+    assert told == [
+        ("context", None, None),
+        ("begin", "lock", None),
+        ("end", "lock", "locked"),
+        ("begin", "unlock", None),
+        ("end", "unlock", "running"),
+        ("fault", "lock", None),
+        ("gone", None, None),
+    ]
+    assert [line["fault"] for line in lines if "fault" in line] == [{"call": "lock", "nth": 2, "rc": 600}]

@@ -185,10 +185,12 @@ class Checkpointer:
 
     async def _exclusively(self, job: Job, call: str, work: Awaitable[Answer]) -> Answer:
         job.operation = call
+        self._silicon.trace("begin", call=call, pid=job.pid)
         try:
             return await work
         finally:
             job.operation = None
+            self._silicon.trace("end", call=call, pid=job.pid, state=job.state.name.lower())
             self._silicon.changed.ring()
 
     @staticmethod

@@ -27,6 +27,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--faults", type=Path, metavar="FILE.json", help="fault script")
     parser.add_argument("--collective-window", type=float, default=defaults.collective_window, metavar="SECONDS")
     parser.add_argument("--uuid-seed", default=defaults.uuid_seed, help="another seed gives other UUIDs")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="append what happens, a JSON object a line")
     parser.add_argument("--mig", action="store_true", help="GPUs are in MIG mode")
 
 
@@ -44,6 +45,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         collective_window=options.collective_window,
         uuid_seed=options.uuid_seed,
         mig=options.mig,
+        trace=options.trace,
     )
 
 
@@ -93,6 +95,7 @@ def _emulator(options: argparse.Namespace) -> Emulator:
         uuid_seed=options.uuid_seed,
         name=options.name,
         socket_path=options.socket,
+        trace=options.trace,
     )
 
 

@@ -21,6 +21,7 @@ from gpu_emulator.peer import Peer, PeerGoneError
 from gpu_emulator.process import Job, parse_flags
 from gpu_emulator.requests import CallerCrashError, Requests
 from gpu_emulator.silicon import Silicon
+from gpu_emulator.trace import no_trace, trace_to
 
 SOCKET_PATH_LIMIT = 107  # bytes, unix(7)
 _LINE_LIMIT = 1 << 20
@@ -42,6 +43,7 @@ class Settings:
     collective_window: float = 0.25
     uuid_seed: str = "gpu-emulator"
     mig: bool = False
+    trace: Path | None = None
 
 
 def _make_devices(settings: Settings) -> list[Device]:
@@ -62,7 +64,8 @@ class Daemon:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.silicon = Silicon(_make_devices(settings), context_overhead=settings.context_overhead)
+        trace = trace_to(settings.trace) if settings.trace else no_trace
+        self.silicon = Silicon(_make_devices(settings), context_overhead=settings.context_overhead, trace=trace)
         faults = FaultScript.load(settings.faults_file) if settings.faults_file else FaultScript([])
         self._cuda_version = cuda_version(settings.driver_version)
         self._requests = Requests(

@@ -66,11 +66,12 @@ class Emulator(Control):
         uuid_seed: str | None = None,
         name: str | None = None,
         socket_path: Path | None = None,
+        trace: Path | None = None,
     ) -> None:
         """Sizes in bytes, bandwidths in bytes per second (0: without limit), ``collective_window`` in seconds.
 
         ``hide`` holds shell patterns of symbols that the libraries are to lack; before driver 570 the checkpoint API is
-        lacking anyway.
+        lacking anyway. ``trace`` is a file that every context, checkpoint call, fault and end is appended to.
         """
         self._folder = tempfile.TemporaryDirectory(prefix="gpu-emulator-")
         folder = Path(self._folder.name)
@@ -96,6 +97,7 @@ class Emulator(Control):
             "--collective-window": collective_window,
             "--uuid-seed": uuid_seed or folder.name,
             **({"--name": name} if name else {}),
+            **({"--trace": trace} if trace else {}),
         }
         self._flags = ["--mig"] if mig else []
         self._libraries = HOME / "lib"

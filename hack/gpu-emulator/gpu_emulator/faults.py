@@ -47,6 +47,10 @@ class Fault:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def told(self) -> dict[str, Any]:
+        """Only what differs from a fault that does nothing."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+
     @property
     def code(self) -> int | None:
         """The code to return, None when the call is to do its work. Marks that leave no way to succeed imply one."""

@@ -127,6 +127,7 @@ class Requests:
         fault = self._faults.match(calls, *subject)
         if fault is None:
             return await work(None)
+        self._silicon.trace("fault", call=calls[0], pid=subject[0], fault=fault.told())
         if fault.after:
             answer = await work(fault)
             await self._strike(fault, job)

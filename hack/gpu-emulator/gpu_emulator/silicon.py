@@ -7,13 +7,15 @@ from gpu_emulator.bell import Bell
 from gpu_emulator.codes import Cu, State
 from gpu_emulator.device import Device
 from gpu_emulator.process import Block, Job
+from gpu_emulator.trace import Trace, no_trace
 
 
 class Silicon:
     """Hands pages to processes and takes them back; nothing here knows of connections."""
 
-    def __init__(self, devices: list[Device], *, context_overhead: int) -> None:
-        """``context_overhead`` in bytes per process and device."""
+    def __init__(self, devices: list[Device], *, context_overhead: int, trace: Trace = no_trace) -> None:
+        """``context_overhead`` in bytes per process and device. ``trace`` is told of everything that moves."""
+        self.trace = trace
         self.devices = devices
         self.jobs: dict[int, Job] = {}
         self.changed = Bell()
@@ -75,6 +77,7 @@ class Silicon:
                 self.give_back(index, extents)
                 return Cu.UNKNOWN
             job.overhead[index] = extents
+            self.trace("context", pid=job.pid, device=device.uuid_text)
         job.contexts[index] = job.contexts.get(index, 0) + 1
         return Cu.SUCCESS
 
@@ -133,6 +136,7 @@ class Silicon:
         """A process has ended: everything it had is released, everybody who waits for it is told."""
         if job.gone:
             return
+        self.trace("gone", pid=job.pid)
         self.vacate(job)
         job.vanish()
         if self.jobs.get(job.pid) is job:
