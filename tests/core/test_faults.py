@@ -333,17 +333,35 @@ def test_a_quarantine_refuses_only_what_names_the_group() -> None:
     assert world.waits(elsewhere)
 
 
-def test_resume_frees_members_whose_parts_are_sound_again() -> None:
+def test_a_quarantine_ends_when_the_driver_tells_the_state_again() -> None:
     world = one_node()
     world.do(PartsReported("n1", (PartReport(A, frozenset({"d1"}), FAILED, resident=False),)))
     assert QuarantineRecord(A, "failed on n1") in world.store.values()
     assert QuarantineEnded(()) in world.do(Resumed("g"))
+    with pytest.raises(JobQuarantined):
+        world.acquire("a", "g")
     world.nodes["n1"].parts[A].state = PARKED
     world.do(PartsReported("n1", (world.nodes["n1"].report(A),)))
-    assert QuarantineEnded((A,)) in world.do(Resumed("g"))
     request = world.hold("a", "g")
     assert world.holds(request)
     assert not [record for record in world.store.values() if isinstance(record, QuarantineRecord)]
+
+
+def test_a_quarantine_ends_when_what_failed_has_ended_although_the_job_goes_on_elsewhere() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"], n2=["d2"])
+    for node in ("n1", "n2"):
+        world.nodes[node].parts[A].state = FAILED
+        world.do(PartsReported(node, (world.nodes[node].report(A),)))
+    world.nodes["n1"].parts[A].state = EMPTY  # its process has ended, and another one of the job has come
+    world.do(PartsReported("n1", (world.nodes["n1"].report(A),)))
+    with pytest.raises(JobQuarantined):
+        world.acquire("a", "g")
+    world.kill("a", "g", "n2")
+    world.run()
+    request = world.acquire("a", "g")
+    world.run()
+    assert world.holds(request)
 
 
 def test_a_quarantine_ends_with_its_member() -> None:

@@ -159,6 +159,23 @@ def test_a_quarantine_outlives_a_restart_as_long_as_its_member_does() -> None:
     assert world.holds(world.acquire("a", "g"))
 
 
+def test_a_quarantine_ends_when_after_a_restart_no_node_tells_of_anything_that_failed() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    key = MemberKey("a", "g")
+    world.join("a", "g", n1=["d1"], n2=["d2"])
+    world.nodes["n1"].parts[key].state = FAILED
+    world.do(PartsReported("n1", (world.nodes["n1"].report(key),)))
+    world.restart(connect=False)
+    del world.nodes["n1"].parts[key]
+    world.connect("n2")
+    with pytest.raises(JobQuarantined):
+        world.acquire("a", "g")
+    world.connect("n1")
+    request = world.acquire("a", "g")
+    world.run()
+    assert world.holds(request)
+
+
 def test_a_restored_lease_covers_processes_that_are_heard_of_later() -> None:
     world = World(ONE)
     world.join("a", "g", n1=["d1"])

@@ -32,7 +32,9 @@ def observe(books: Books, node: Node, report: PartReport, *, locked: bool = Fals
     _look_again(books, part)
     if grew:
         _rewant(books, member.key)
-    if part.state is PartState.FAILED and not member.quarantine:
+    if part.state is not PartState.FAILED:
+        end_stale_quarantine(books, member)
+    elif not member.quarantine:
         _quarantine(books, member, report.fault.message if report.fault else f"failed on {node.name}")
 
 
@@ -48,6 +50,8 @@ def gone(books: Books, part: Part, *, ended: bool = True) -> None:
         if ended:
             leases.processes_ended(books, member)
         remove(books, member)
+    else:
+        end_stale_quarantine(books, member)
     _rewant(books, member.key)
 
 
@@ -56,6 +60,14 @@ def end_quarantine(books: Books, member: Member) -> None:
     books.out.drop(QuarantineRecord(member.key, member.quarantine))
     member.quarantine = ""
     books.out.touch(member.key.group_id)
+
+
+def end_stale_quarantine(books: Books, member: Member) -> None:
+    """What failed has ended, or its node can tell its state again. After a restart only all nodes together know."""
+    if not member.quarantine or any(part.state is PartState.FAILED for part in member.parts.values()):
+        return
+    if all(node.heard for node in books.group(member.key.group_id).nodes):
+        end_quarantine(books, member)
 
 
 def _join(books: Books, member: Member, node: Node) -> Part:

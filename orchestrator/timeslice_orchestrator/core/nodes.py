@@ -50,9 +50,10 @@ def _look_again(books: Books, node: Node) -> None:
 
 
 def _end_stale_quarantines(books: Books, node: Node) -> None:
-    """A quarantine from before a restart ends when all nodes were heard and none has a part of the member."""
+    """This hello may have been the last that was missing to know that nothing of a member has failed."""
     for group_id in sorted({device.group_id for device in node.devices.values()}):
         group = books.group(group_id)
-        if all(other.heard for other in group.nodes):
-            for member in [m for m in group.members.values() if m.quarantine and not m.parts]:
+        for member in [m for m in group.members.values() if m.quarantine]:
+            members.end_stale_quarantine(books, member)
+            if not member.quarantine and not member.parts:
                 members.remove(books, member)
