@@ -1,0 +1,40 @@
+"""A short run with the worst faults of a hand-off, whose log is clean; `hack/test chaos` goes on from here."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import pytest
+from timeslice_chaos.armory import Arm
+from timeslice_chaos.deck import Fault, deal, faults
+from timeslice_chaos.report import to_json
+from timeslice_chaos.run import run
+
+WORST = (
+    Fault("kill", "orchestrator", "grant-sent", Arm("grant-sent", "kill")),
+    Fault("kill", "node", "checkpointed", Arm("checkpointed", "kill", after=True)),
+    Fault("gpu", "gpu", "restore", gpu={"call": "restore", "nth": 1, "kill_target": True}),
+    Fault("twice", "node", "command-taken", Arm("command-taken", "twice")),
+    Fault("kill", "holder"),
+)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(200)
+def test_every_promise_is_kept_through_faults_in_the_middle_of_hand_offs() -> None:
+    report = run(1, seconds=120, faults=WORST)
+    assert not report.violations, report.text()
+    assert sorted(report.faults) == sorted((fault.kind, fault.where) for fault in WORST), report.text()
+    assert report.handoffs > len(WORST)
+    told = json.loads(to_json([report]))
+    assert told["violations"] == 0
+    assert told["runs"][0]["recovery_s"]["max"] >= told["runs"][0]["recovery_s"]["p50"] > 0
+
+
+def test_a_seed_deals_every_fault_once_before_any_comes_again_and_always_in_the_same_order() -> None:
+    count = len(faults())
+    hand, again, other = (list(islice(deal(seed), 2 * count)) for seed in (7, 7, 8))
+    assert hand == again != other
+    for half in (hand[:count], hand[count:]):
+        assert sorted(map(repr, half)) == sorted(map(repr, faults()))

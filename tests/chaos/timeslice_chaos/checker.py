@@ -1,0 +1,215 @@
+"""Reads the log of a run afterwards, and says what was promised and not kept."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from timeslice_chaos.log import Event
+
+ENDLESS = float("inf")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A promise that was broken: which, when (seconds of the log), and how."""
+
+    promise: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time in which a process could do something on a device."""
+
+    begin: float
+    end: float
+    pid: int
+    job: str
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether there is a moment of both."""
+        return self.begin < other.end and other.begin < self.end
+
+
+def check(events: Sequence[Event]) -> list[Violation]:
+    """All violations, in the order of time."""
+    promises: Sequence[Callable[[History], Iterator[Violation]]] = (
+        _one_job_runs_on_a_device,
+        _writes_do_not_meet,
+        _every_byte_came_back,
+        _tokens_rise,
+        _acquires_end_once,
+    )
+    history = History(events)
+    return sorted((each for promise in promises for each in promise(history)), key=lambda each: each.at)
+
+
+class History:
+    """A log, sorted by what the promises are about."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self.jobs = {event.pid: str(event["job"]) for event in events if event.what == "job"}
+        self.deaths = _deaths(events)
+        self.running = _running(self)
+        self.devices = {event.pid: str(event["device"]) for event in events if event.what == "context"}
+
+    def by_pid(self, *names: str) -> dict[int, list[Event]]:
+        """Events of jobs' processes with these names."""
+        found: dict[int, list[Event]] = defaultdict(list)
+        for event in self.events:
+            if event.role == "job" and event.what in names:
+                found[event.pid].append(event)
+        return found
+
+
+def _deaths(events: Iterable[Event]) -> dict[int, float]:
+    """When each process was over at the latest: nothing of it runs once SIGKILL was sent or it said goodbye."""
+    deaths: dict[int, float] = {}
+    for event in events:
+        if event.what in ("gone", "kills", "ends", "broken", "refused") or (
+            event.what == "struck" and event.get("action") == "kill" and event.role != "world"
+        ):
+            deaths.setdefault(event.pid, event.at)
+    return deaths
+
+
+def _running(history: History) -> dict[str, list[Span]]:
+    """When each process was free to use its device: from its context, or the begin of an unlock, to the end of a lock
+    that succeeded. By device."""
+    since: dict[int, float] = {}
+    device: dict[int, str] = {}
+    spans: dict[str, list[Span]] = defaultdict(list)
+
+    def close(pid: int, end: float) -> None:
+        begin = since.pop(pid, None)
+        if begin is not None:
+            spans[device[pid]].append(Span(begin, min(end, history.deaths.get(pid, ENDLESS)), pid, history.jobs[pid]))
+
+    for event in history.events:
+        if event.role != "gpu":
+            continue
+        if event.what == "context":
+            device[event.pid] = event["device"]
+            since.setdefault(event.pid, event.at)
+        elif event.what == "begin" and event["call"] == "unlock":
+            since.setdefault(event.pid, event.at)
+        elif (event.what == "end" and event["state"] != "running") or event.what == "gone":
+            close(event.pid, event.at)
+    for pid in list(since):
+        close(pid, ENDLESS)
+    return spans
+
+
+def _one_job_runs_on_a_device(history: History) -> Iterator[Violation]:
+    """What the GPU itself saw."""
+    for device, spans in history.running.items():
+        for first, second in _meetings(spans):
+            text = f"{first.job} ({first.pid}) and {second.job} ({second.pid}) were both unlocked on {device}"
+            yield Violation("one job on a device", second.begin, text)
+
+
+def _writes_do_not_meet(history: History) -> Iterator[Violation]:
+    """What the jobs saw. A call that a lock holds up is no write for as long as that lasts."""
+    written: dict[str, list[Span]] = defaultdict(list)
+    for pid, events in history.by_pid("write", "written").items():
+        device = history.devices.get(pid)
+        if device is None:
+            continue
+        for begin, end in _pairs(events, history.deaths.get(pid, ENDLESS)):
+            written[device] += _clipped(Span(begin, end, pid, history.jobs[pid]), history.running[device])
+    for device, spans in written.items():
+        for first, second in _meetings(spans):
+            text = f"{first.job} ({first.pid}) and {second.job} ({second.pid}) wrote to {device} at the same time"
+            yield Violation("one job writes", second.begin, text)
+
+
+def _pairs(events: Sequence[Event], death: float) -> Iterator[tuple[float, float]]:
+    for begin, end in zip(events, [*events[1:], None], strict=True):
+        if begin.what == "write":
+            yield begin.at, end.at if end is not None and end.what == "written" else death
+
+
+def _clipped(write: Span, running: Iterable[Span]) -> list[Span]:
+    return [
+        Span(max(write.begin, span.begin), min(write.end, span.end), write.pid, write.job)
+        for span in running
+        if span.pid == write.pid and span.overlaps(write)
+    ]
+
+
+def _meetings(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
+    """Pairs of different jobs that overlap."""
+    ordered = sorted(spans, key=lambda span: span.begin)
+    for index, second in enumerate(ordered):
+        for first in ordered[:index]:
+            if first.job != second.job and first.overlaps(second):
+                yield first, second
+
+
+def _every_byte_came_back(history: History) -> Iterator[Violation]:
+    """Each job compares all its bytes at each turn, and tells their sums."""
+    for pid, events in history.by_pid("wrote", "found").items():
+        last = None
+        for event in events:
+            if event.what == "wrote":
+                last = event["sum"]
+            elif not event["same"] or event["sum"] != last:
+                text = f"{history.jobs[pid]} ({pid}) wrote {last} and found {event['sum']} in turn {event['turn']}"
+                yield Violation("every byte comes back", event.at, text)
+
+
+def _tokens_rise(history: History) -> Iterator[Violation]:
+    """A lease has one token and one owner; of two jobs that held one after the other, the later has the greater one."""
+    grants = [event for event in history.events if event.role == "job" and event.what == "granted"]
+    owners: dict[str, Event] = {}
+    for event in grants:
+        owner = owners.setdefault(event["lease"], event)
+        if owner.pid != event.pid or owner["token"] != event["token"]:
+            text = f"lease {event['lease']} of {owner.pid} with token {owner['token']} was given to {event.pid} again"
+            yield Violation("tokens rise", event.at, text)
+    tokens = [event["token"] for event in grants]
+    for token in {token for token in tokens if tokens.count(token) > 1}:
+        yield Violation("tokens rise", grants[tokens.index(token)].at, f"token {token} was given to two leases")
+    yield from _falling(history, grants)
+
+
+def _falling(history: History, grants: Sequence[Event]) -> Iterator[Violation]:
+    """By the first write under each grant: that is what a token fences. The device is the process's."""
+    writes = history.by_pid("written")
+    first_writes: dict[str, list[tuple[float, Event]]] = defaultdict(list)
+    for grant in grants:
+        times = [event.at for event in writes.get(grant.pid, [])]
+        index = bisect.bisect(times, grant.at)
+        if index < len(times) and grant.pid in history.devices:
+            first_writes[history.devices[grant.pid]].append((times[index], grant))
+    for device, found in first_writes.items():
+        for (_, before), (at, after) in pairwise(sorted(found, key=lambda entry: entry[0])):
+            jobs = history.jobs[before.pid], history.jobs[after.pid]
+            if jobs[0] != jobs[1] and after["token"] < before["token"]:
+                text = f"on {device} {jobs[1]} wrote with token {after['token']} after {jobs[0]} with {before['token']}"
+                yield Violation("tokens rise", at, text)
+
+
+_ANSWERS = frozenset({"granted", "refused"})
+
+
+def _acquires_end_once(history: History) -> Iterator[Violation]:
+    """Every acquire is granted or refused, once, unless its process ended; every grant is yielded, once."""
+    names = ("asks", "granted", "refused", "yielded")
+    for pid, events in history.by_pid(*names).items():
+        turns: dict[int, list[str]] = defaultdict(list)
+        for event in events:
+            turns[event["turn"]].append(event.what)
+        last = max(turns)
+        for turn, told in turns.items():
+            whole = told in (["asks", "granted", "yielded"], ["asks", "refused"], ["asks", "granted", "refused"])
+            cut_off = turn == last and pid in history.deaths and told in (["asks"], ["asks", "granted"])
+            if not whole and not cut_off:
+                text = f"turn {turn} of {history.jobs[pid]} ({pid}) was {', '.join(told)}"
+                yield Violation("each acquire ends once", events[-1].at, text)

@@ -1,0 +1,88 @@
+"""One run: a world, the faults of a seed one after the other, and the check of its log."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+from timeslice_chaos import deck
+from timeslice_chaos.checker import Violation, check
+from timeslice_chaos.deck import Fault
+from timeslice_chaos.log import Event, read
+from timeslice_chaos.process import ChaosError
+from timeslice_chaos.report import Report
+from timeslice_chaos.strike import Striker
+from timeslice_chaos.world import World, living
+
+SERVED_S = 60.0  # a job that was not granted so long after the last fault waits for ever
+
+
+def run(seed: int, *, seconds: float, faults: Iterable[Fault] | None = None, keep: bool = False) -> Report:
+    """Strikes for that long, then waits until all is well, ends everything in order, and checks.
+
+    Args:
+        faults: in place of those that the seed deals.
+        keep: leaves the logs there even when nothing was violated.
+    """
+    report = Report(seed)
+    folder = Path(tempfile.mkdtemp(prefix="ts-chaos-"))
+    began = time.monotonic()
+    try:
+        with living(folder) as world:
+            _live(world, report, deck.deal(seed) if faults is None else faults, until=began + seconds)
+    except ChaosError as error:
+        report.violations.append(Violation("everyone is served", time.monotonic(), str(error)))
+    report.seconds = time.monotonic() - began
+    _judge(read(folder / "logs"), report)
+    if report.violations or keep:
+        report.logs = str(folder)
+    else:
+        shutil.rmtree(folder)
+    return report
+
+
+def _live(world: World, report: Report, faults: Iterable[Fault], *, until: float) -> None:
+    striker = Striker(world, random.Random(report.seed))
+    _await_service(world, since=0.0)
+    for fault in faults:
+        if time.monotonic() > until:
+            break
+        _suffer(world, striker, fault, report)
+    report.violations += [Violation("nothing is left", time.monotonic(), text) for text in world.end()]
+
+
+def _suffer(world: World, striker: Striker, fault: Fault, report: Report) -> None:
+    struck = striker.strike(fault)
+    (report.faults if struck else report.missed)[fault.kind, fault.where] += 1
+    world.mend()
+    whole = time.monotonic()
+    at = _await_service(world, since=whole)
+    if struck:
+        report.recoveries.append((fault.kind, at - whole))
+    told = f"all served again after {at - whole:.2f} s" if struck else "its moment did not come"
+    print(f"  {fault.kind:6} {fault.where:36} {told}", file=sys.stderr)
+
+
+def _await_service(world: World, *, since: float) -> float:
+    """Jobs that end meanwhile, of what was done to them, are started again."""
+    until = time.monotonic() + SERVED_S
+    while time.monotonic() < until:
+        at = world.served(since, within_s=2.0)
+        if at is not None:
+            return at
+        world.mend()
+    raise ChaosError(f"not everyone was served within {SERVED_S:g} s: {world.group()}")
+
+
+def _judge(events: list[Event], report: Report) -> None:
+    report.violations += check(events)
+    jobs = {event.pid: event["job"] for event in events if event.what == "job"}
+    grants = [jobs[event.pid] for event in events if event.role == "job" and event.what == "granted"]
+    report.grants = len(grants)
+    report.handoffs = sum(before != after for before, after in pairwise(grants))

@@ -1,0 +1,186 @@
+"""Makes a fault happen to a world."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpu_emulator.faults import Fault as GpuFault
+
+from timeslice_chaos.deck import Fault
+from timeslice_chaos.log import read
+from timeslice_chaos.process import ChaosError, Process, eventually
+from timeslice_chaos.proxy import Mode
+from timeslice_chaos.world import World
+
+REACH_S = 8.0  # how long a named point may take to be reached
+_FOUND_S = 5.0
+_T = TypeVar("_T")
+
+
+class Striker:
+    """Strikes with the choices of a seed. Each `strike` says whether the fault has happened, and returns when its time
+    is over; what it broke is for `World.mend`."""
+
+    def __init__(self, world: World, chance: random.Random) -> None:
+        self._world, self._chance = world, chance
+
+    def strike(self, fault: Fault) -> bool:
+        """Returns when it has struck and its seconds are over; False when its moment did not come."""
+        self._world.log.say("strikes", kind=fault.kind, where=fault.where)
+        struck = self._at_point(fault) if fault.arm else _WAYS[fault.kind](self, fault)
+        self._world.log.say("struck" if struck else "missed", kind=fault.kind, where=fault.where)
+        return struck
+
+    def _at_point(self, fault: Fault) -> bool:
+        assert fault.arm
+        process = self._choose(self._of_role(fault.role))
+        # Some points are reached only by a start, or by a fault of another kind.
+        provoke = _PROVOCATIONS.get(fault.arm.point)
+        if provoke:
+            provoke(self, process)
+        if process.struck(fault.arm, within_s=REACH_S) is None:
+            return False
+        if fault.kind == "stop":
+            process.stopped = True
+        if fault.kind == "kill":
+            return eventually(lambda: process.status is not None, _FOUND_S)
+        time.sleep(fault.seconds)
+        return True
+
+    def _kill(self, fault: Fault) -> bool:
+        return self._signal(fault, signal.SIGKILL)
+
+    def _stop(self, fault: Fault) -> bool:
+        return self._signal(fault, signal.SIGSTOP)
+
+    def _signal(self, fault: Fault, number: signal.Signals) -> bool:
+        pid = self._someone(fault.role)
+        if pid is None:
+            return False
+        self._world.log.say("kills" if number is signal.SIGKILL else "stops", pid=pid, name=fault.role)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            if number is signal.SIGSTOP:
+                time.sleep(fault.seconds)
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(0.05)
+        return True
+
+    def _clock(self, fault: Fault) -> bool:
+        self._choose(self._of_role(fault.role)).tell(f"clock {fault.seconds}")
+        return True
+
+    def _full(self, fault: Fault) -> bool:
+        """No file of the process may grow: a write fails as on a full disk (EFBIG in place of ENOSPC)."""
+        process = self._choose(self._of_role(fault.role))
+        with contextlib.suppress(ProcessLookupError):
+            before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+            time.sleep(fault.seconds)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+        return True
+
+    def _link(self, fault: Fault) -> bool:
+        proxy = self._choose(self._world.proxies)
+        proxy.set(Mode(fault.mode), delay_s=0.03 if fault.point == "slow" else 0.0)
+        time.sleep(fault.seconds)
+        proxy.set(Mode.OPEN)
+        return True
+
+    def _gpu(self, fault: Fault) -> bool:
+        index = self._chance.randrange(len(self._world.emulators))
+        self._world.emulators[index].inject(GpuFault(**fault.gpu))
+        trace, began = self._world.logs / f"gpu-{index}.jsonl", time.monotonic()
+        return eventually(lambda: _was_told(trace, began), REACH_S)
+
+    def _of_role(self, role: str) -> list[Process]:
+        world = self._world
+        return {"orchestrator": [world.orchestrator], "node": world.nodes, "job": world.jobs}[role]
+
+    def _someone(self, role: str) -> int | None:
+        """A pid of that role at this moment."""
+        if role in ("orchestrator", "node", "job"):
+            return self._choose(self._of_role(role)).pid
+        find: dict[str, Callable[[], Sequence[int]]] = {
+            "helper": self._helpers,
+            "holder": lambda: self._jobs_in("holders"),
+            "waiter": lambda: self._jobs_in("waiters"),
+            "parked": self._parked,
+        }
+        until = time.monotonic() + _FOUND_S
+        while not (found := find[role]()):
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.02)
+        return self._choose(found)
+
+    def _helpers(self) -> list[int]:
+        return [child for node in self._world.nodes for child in _children(node.pid)]
+
+    def _jobs_in(self, use: str) -> list[int]:
+        try:
+            named = {entry["job_id"] for entry in self._world.group()[use]}
+        except ChaosError:
+            return []
+        return [job.pid for job in self._world.jobs if job.name.rpartition("-")[0] in named]
+
+    def _parked(self) -> list[int]:
+        snapshots = [emulator.snapshot() for emulator in self._world.emulators]
+        return [p["pid"] for each in snapshots for p in each["processes"] if p["state"] == "CHECKPOINTED"]
+
+    def _choose(self, among: Sequence[_T]) -> _T:
+        return among[self._chance.randrange(len(among))]
+
+    def _restart(self, process: Process) -> None:
+        """So that what happens only at a start happens."""
+        process.kill(self._world.log)
+        process.start()
+
+    def _reconnect(self, process: Process) -> None:
+        """So that a node says hello again."""
+        proxy = self._world.proxies[self._world.nodes.index(process)] if process in self._world.nodes else None
+        for each in [proxy] if proxy else self._world.proxies:
+            each.set(Mode.CUT)
+            each.set(Mode.OPEN)
+
+    def _restart_a_job(self, _process: Process) -> None:
+        self._restart(self._choose(self._world.jobs))
+
+    def _fail_a_step(self, _process: Process) -> None:
+        for emulator in self._world.emulators:
+            emulator.inject(GpuFault("checkpoint", nth=1, rc=304))
+
+
+_WAYS: dict[str, Callable[[Striker, Fault], bool]] = {
+    "kill": Striker._kill,
+    "stop": Striker._stop,
+    "clock": Striker._clock,
+    "full": Striker._full,
+    "link": Striker._link,
+    "gpu": Striker._gpu,
+}
+_PROVOCATIONS: dict[str, Callable[[Striker, Process], Any]] = {
+    "epoch-raised": Striker._restart,
+    "recovered": Striker._restart,
+    "registered": Striker._restart_a_job,
+    "hello-made": Striker._reconnect,
+    "hello-taken": Striker._reconnect,
+    "undone": Striker._fail_a_step,
+}
+
+
+def _children(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            yield from map(int, (task / "children").read_text().split())
+
+
+def _was_told(trace: Path, since: float) -> bool:
+    return any(event.what == "fault" and event.at >= since for event in read(trace.parent, trace.name))
