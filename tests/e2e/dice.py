@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from containers import main_process
 from kube_cluster import Cluster, WorkerNode
 from kube_cluster.node_files import PAUSE_IMAGE
 from kube_cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "dra-driver"
+PROGRAM = EXAMPLE / "driver.py"
+DESCRIBED = Path(__file__).resolve().parent / "described_dice.py"
 DRIVER = "dice.example.com"
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 _LIMIT_S = 60.0
@@ -28,9 +31,11 @@ _RUNNING_S = 150.0  # kubelet repeats a prepare that failed only after 60 to 90 
 class Dice:
     """One driver process on one node."""
 
-    def __init__(self, cluster: Cluster, node: WorkerNode, *, dice: int = 4, pod_uid: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, node: WorkerNode, *, dice: int = 4, pod_uid: str = "", program: Path = PROGRAM
+    ) -> None:
         options = ["--kubeconfig", str(cluster.kubeconfig), *(["--pod-uid", pod_uid] if pod_uid else [])]
-        command = [sys.executable, str(EXAMPLE / "driver.py"), node.name, str(dice), *options]
+        command = [sys.executable, str(program), node.name, str(dice), *options]
         self.log = cluster.folder.logs / f"dice-{node.name}{pod_uid[:8]}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(node.inside(command), stdout=log, stderr=log, env=_environment())
@@ -46,6 +51,10 @@ class Dice:
 
         wait_for("the driver is not registered", missing, limit_s=_LIMIT_S)
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends it that."""
+        self._process.send_signal(number)
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ends it, if it has not ended yet."""
         if self._process.poll() is None:
@@ -54,9 +63,11 @@ class Dice:
 
 
 @contextmanager
-def running(cluster: Cluster, node: WorkerNode, *, dice: int = 4, pod_uid: str = "") -> Iterator[Dice]:
+def running(
+    cluster: Cluster, node: WorkerNode, *, dice: int = 4, pod_uid: str = "", program: Path = PROGRAM
+) -> Iterator[Dice]:
     """The driver, registered."""
-    driver = Dice(cluster, node, dice=dice, pod_uid=pod_uid)
+    driver = Dice(cluster, node, dice=dice, pod_uid=pod_uid, program=program)
     try:
         driver.wait_registered()
         yield driver
@@ -96,13 +107,20 @@ class Player:
 
         wait_for(f"pod {self.name} does not run", missing, limit_s=_RUNNING_S)
 
-    def environment(self, node: WorkerNode) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Of the container's process."""
-        (status,) = self.pod["status"]["containerStatuses"]
-        container = status["containerID"].removeprefix("containerd://")
-        (line,) = [line for line in node.ctr("tasks", "ls").splitlines() if line.startswith(container)]
-        entries = Path(f"/proc/{line.split()[1]}/environ").read_text().split("\0")
+        entries = Path(f"/proc/{main_process(self._cluster, self.pod)}/environ").read_text().split("\0")
         return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+    def read(self, path: str) -> str:
+        """A file, as the container sees it."""
+        return Path(f"/proc/{main_process(self._cluster, self.pod)}/root/{path}").read_text()
+
+    def health(self) -> dict[str, tuple[str, str]]:
+        """Of the container's devices, as the pod's status has it, with the message."""
+        (status,) = self.pod["status"]["containerStatuses"]
+        found = [each for entry in status.get("allocatedResourcesStatus") or () for each in entry["resources"]]
+        return {each["resourceID"]: (each["health"], each.get("message", "")) for each in found}
 
     def delete(self, *, wait: bool = True) -> None:
         """Of the pod; its template stays."""

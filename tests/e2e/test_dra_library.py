@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from uuid import uuid4
 
 import dice
 import pytest
-from dice import Dice, Player, running, slices, specs
+import yaml
+from dice import DESCRIBED, DRIVER, Dice, Player, running, slices, specs
+from installation import IMAGE
 from kube_cluster import Cluster, WorkerNode
 from kube_cluster.waiting import wait_for
 
@@ -50,7 +53,7 @@ def test_a_pod_sees_what_its_dice_show_until_it_ends(cluster: Cluster, node: Wor
     with running(cluster, node):
         player = players()
         player.wait_running()
-        shown = {key: value for key, value in player.environment(node).items() if key.startswith("DIE_")}
+        shown = {key: value for key, value in player.environment().items() if key.startswith("DIE_")}
         assert len(shown) == 2
         assert all(re.fullmatch("[1-6]", value) for value in shown.values())
         assert len(specs(node)) == 1
@@ -125,3 +128,54 @@ def test_a_pod_that_waits_for_a_driver_starts_when_it_comes(
     until("the pod is not placed", lambda: player.pod["spec"].get("nodeName") == node.name)
     with running(cluster, node):
         player.wait_running()
+
+
+METADATA = f"var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/dice/dice/{DRIVER}-metadata.json"
+
+
+def test_a_container_finds_what_its_dice_are_and_its_pod_shows_how_they_are(
+    cluster: Cluster, node: WorkerNode, players: Players
+) -> None:
+    with running(cluster, node, dice=2, program=DESCRIBED) as driver:
+        player = players()
+        player.wait_running()
+        for line in player.read(METADATA).splitlines():
+            found = json.loads(line)
+            assert found["kind"] == "DeviceMetadata"
+            (request,) = found["requests"]
+            described = {each["name"]: each["attributes"] for each in request["devices"]}
+            assert described == {"die-0": {"sides": {"int": 6}}, "die-1": {"sides": {"int": 6}}}
+        until("the pod does not show it", lambda: [each for each, _ in player.health().values()] == ["Healthy"] * 2)
+        driver.send(signal.SIGUSR1)
+        until(
+            "the pod does not show that one is ill",
+            lambda: ("Unhealthy", "its corners are worn") in player.health().values(),
+        )
+        assert sorted(each for each, _ in player.health().values()) == ["Healthy", "Unhealthy"]
+        player.delete()
+        assert not specs(node)
+
+
+def test_the_example_s_daemon_set_serves_every_node(cluster: Cluster, node: WorkerNode, players: Players) -> None:
+    made = list(yaml.safe_load_all((dice.EXAMPLE / "daemonset.yaml").read_text()))
+    program = {"driver.py": dice.PROGRAM.read_text()}
+    made.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dice", "namespace": "kube-system"}})
+    made[-1]["data"] = program
+    (daemons,) = [each for each in made if each["kind"] == "DaemonSet"]
+    pod = daemons["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    container |= {"image": IMAGE, "imagePullPolicy": "Never", "workingDir": "/driver"}  # instead of its own image
+    container["securityContext"] = {"runAsUser": 0}
+    container["volumeMounts"].append({"name": "driver", "mountPath": "/driver"})
+    pod["volumes"].append({"name": "driver", "configMap": {"name": "dice"}})
+    given = yaml.safe_dump_all(made)
+    cluster.kubectl("apply", "-f", "-", given=given)
+    try:
+        cluster.kubectl("rollout", "status", "daemonset/dice", "--namespace=kube-system", "--timeout=90s", limit_s=100)
+        until("not every node has slices", lambda: len(slices(cluster)) == len(cluster.nodes))
+        player = players()
+        player.wait_running()
+        assert len([key for key in player.environment() if key.startswith("DIE_")]) == 2
+        player.delete()
+    finally:
+        cluster.kubectl("delete", "-f", "-", "--wait=true", given=given, limit_s=90)
