@@ -60,6 +60,23 @@ async def test_after_a_death_another_leads_when_the_lease_is_over(server: FakeAp
         assert second.epoch == first.epoch + 1
 
 
+async def test_a_lease_that_is_given_up_is_taken_at_once_and_one_that_ends_to_the_moment(
+    server: FakeApiServer, api: ApiServer
+) -> None:
+    seldom = {"lease_s": 12.0, "renew_s": 11.0, "retry_s": 10.0}  # who only looked now and then would be late
+    async with await candidate(api, "a", **seldom).lead():
+        following = asyncio.create_task(candidate(api, "b", **seldom).lead())
+        await asyncio.sleep(0.3)
+    async with asyncio.timeout(2):
+        second = await following
+    second._renewing.cancel()  # as if killed
+    short = seldom | {"lease_s": 2.0, "renew_s": 1.9, "retry_s": 1.8}
+    await server.put(LEASES, {**lease(server), "spec": {**lease(server)["spec"], "leaseDurationSeconds": 2}})
+    started = time.monotonic()
+    async with await candidate(api, "c", **short).lead():
+        assert 2.0 <= time.monotonic() - started < 3.0
+
+
 async def test_a_leader_that_cannot_renew_knows_before_others_may_lead(server: FakeApiServer, api: ApiServer) -> None:
     started = time.monotonic()
     leadership = await candidate(api, "a", **SHORT).lead()

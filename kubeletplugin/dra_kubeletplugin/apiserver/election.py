@@ -2,11 +2,14 @@
 
 The protocol is that of client-go's leader election, so both may meet on one Lease: a holder renews, and who has seen no
 renewal for the duration of the lease on its own monotonic clock takes over. No clock is compared with another one's.
+Candidates watch the Lease, so they know at once when it is given up, and to the moment when it ends; that they look
+at it every `retry_s`, too, is for a watch that is broken without a word.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -17,6 +20,7 @@ from types import TracebackType
 
 from dra_kubeletplugin.apiserver.api_server import ApiServer
 from dra_kubeletplugin.apiserver.errors import AlreadyExistsError, ApiServerError, ConflictError, NotFoundError
+from dra_kubeletplugin.apiserver.reflector import Change, Reflector
 from dra_kubeletplugin.apiserver.resource import LEASES, Object
 
 log = logging.getLogger(__name__)
@@ -68,13 +72,27 @@ class Election:
         self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
         self._api = api
         self._terms = Terms(namespace, name, self.identity, lease_s, renew_s, retry_s, epoch_annotation)
-        self._seen: tuple[str, float] = ("", 0.0)  # a state of the Lease, and when it was first seen
+        self._seen = ""  # the newest state of the Lease
+        self._over_at = 0.0  # when that is over, unless another one is seen before
+        self._given_up = asyncio.Event()
 
     async def lead(self) -> Leadership:
         """Waits until this process leads; failures of the API server are logged and retried.
 
         The leadership runs from now on and must be left: use it at once as an async context manager.
         """
+        fields = f"metadata.name={self._terms.name}"
+        following = Reflector(
+            self._api, LEASES, namespace=self._terms.namespace, fields=fields, on_change=self._changed
+        )
+        watching = asyncio.create_task(following.run(), name=f"watch lease {self._terms.name}")
+        try:
+            return await self._lead()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _lead(self) -> Leadership:
         while True:
             started = time.monotonic()
             try:
@@ -87,7 +105,20 @@ class Election:
             else:
                 if lease is not None:
                     return Leadership(self._api, self._terms, lease=lease, since=started)
-            await asyncio.sleep(self._terms.retry_s * random.uniform(0.8, 1.2))
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Until the Lease may be free, or should be looked at all the same."""
+        pause_s = self._terms.retry_s * random.uniform(0.8, 1.2)
+        left_s = self._over_at - time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(pause_s, left_s) if left_s > 0 else pause_s):
+                await self._given_up.wait()
+        self._given_up.clear()
+
+    def _changed(self, change: Change) -> None:
+        if change.new is None or self._free(change.new):
+            self._given_up.set()
 
     async def _attempt(self) -> Object | None:
         """The Lease, held by this process now; None while somebody else may hold it."""
@@ -105,11 +136,10 @@ class Election:
         if spec.get("holderIdentity", "") in ("", self.identity):
             return True
         state = f"{lease['metadata']['uid']} {lease['metadata']['resourceVersion']}"
-        if state != self._seen[0]:
-            self._seen = (state, time.monotonic())
-            return False
-        lasting_s = max(float(spec.get("leaseDurationSeconds") or 0), self._terms.lease_s)
-        return time.monotonic() - self._seen[1] >= lasting_s
+        if state != self._seen:
+            lasting_s = max(float(spec.get("leaseDurationSeconds") or 0), self._terms.lease_s)
+            self._seen, self._over_at = state, time.monotonic() + lasting_s
+        return time.monotonic() >= self._over_at
 
 
 class Leadership:
