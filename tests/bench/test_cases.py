@@ -23,6 +23,7 @@ TINY = Effort(
     parked_granted=60,
     snapshot_bytes=16 << 20,
     snapshots=1,
+    takeovers=1,
     cycles=20,
     warm_up_cycles=5,
     warm_up_s=0.0,
@@ -95,6 +96,15 @@ async def test_sick_nodes_stand_still_while_healthy_ones_hand_over() -> None:
 async def test_a_long_run_tells_what_grew() -> None:
     (result,) = await run(scenario_of("soak_growth_mb"), TINY, ["soak_growth_mb"], None)
     assert "hand-offs in 2 s" in result.detail, result
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("kind", ["takeover", pytest.param("takeover_lease", marks=pytest.mark.long)])
+async def test_a_successor_grants_after_a_kill_and_after_a_clean_stop(kind: str) -> None:
+    wanted = [f"{kind}_after_kill_ms", f"{kind}_clean_ms"]
+    results = await run(scenario_of(wanted[0]), replace(TINY, limit_s=80.0), wanted, None)
+    assert [(result.case, result.value > 0) for result in results] == [(case, True) for case in wanted], results
 
 
 def test_only_a_grant_after_the_other_jobs_grant_is_a_hand_off() -> None:

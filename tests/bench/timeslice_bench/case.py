@@ -38,6 +38,16 @@ CASES = {
         Case("parked_rss_mb", "orchestrator's memory meanwhile", "MB", 350, "max"),
         Case("park_vs_memcpy", "snapshot throughput / memcpy", "ratio", 0.6, "min"),
         Case("restore_vs_memcpy", "restore throughput / memcpy", "ratio", 0.6, "min"),
+        Case("takeover_after_kill_ms", "leader killed, until the one that stood by has granted", "ms", 3000, "max"),
+        Case("takeover_clean_ms", "leader stopped, until the one that stood by has granted", "ms", 3000, "max"),
+        Case(
+            "takeover_lease_after_kill_ms",
+            "end of a killed leader's Lease, until another has granted",
+            "ms",
+            3000,
+            "max",
+        ),
+        Case("takeover_lease_clean_ms", "leader by a Lease stopped, until another has granted", "ms", 3000, "max"),
         Case("cycles_growth_mb", "acquire-yield cycles: growth of both sides", "MB", 8, "max", "grows"),
     )
 }
@@ -92,6 +102,7 @@ class Effort:
     parked_granted: int = 5_000  # of them; the others are withdrawn
     snapshot_bytes: int = 1 << 30
     snapshots: int = 7
+    takeovers: int = 10  # of each kind
     cycles: int = 10_000
     warm_up_cycles: int = 2_000
     warm_up_s: float = 31.0  # at least: for so long, a lease's time to live, the orchestrator keeps its timer
@@ -117,6 +128,7 @@ QUICK = Effort(
     parked_granted=500,
     snapshot_bytes=512 << 20,
     snapshots=4,
+    takeovers=2,
     cycles=2_000,
     warm_up_cycles=500,
     warm_up_s=0.0,

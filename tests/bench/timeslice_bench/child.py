@@ -82,8 +82,9 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 def _python_path() -> str:
-    here = str(Path(__file__).resolve().parent.parent)
-    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    here = Path(__file__).resolve().parent.parent
+    api_server_of_tests = here.with_name("kubeletplugin")
+    return os.pathsep.join(filter(None, (str(here), str(api_server_of_tests), os.environ.get("PYTHONPATH"))))
 
 
 async def _answer(process: asyncio.subprocess.Process, name: str, log: Path, limit_s: float) -> dict[str, Any]:

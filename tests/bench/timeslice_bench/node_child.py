@@ -1,4 +1,4 @@
-"""The node as it is shipped, in a process of its own, on an emulated GPU and without an orchestrator."""
+"""The node as it is shipped, in a process of its own, on an emulated GPU."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     for path in ("--state-dir", "--socket", "--dev-root"):
         parser.add_argument(path, type=Path, required=True)
+    parser.add_argument("--orchestrator", default="")
     parser.add_argument("--libcuda", required=True)
     parser.add_argument("--libnvml", required=True)
     asyncio.run(main(NodeConfig(name="bench", **vars(parser.parse_args()))))

@@ -19,6 +19,7 @@ from timeslice_bench import (
     sick_nodes,
     snapshots,
     soak,
+    takeover,
     throughput,
 )
 from timeslice_bench.case import Effort, Failure, Measurement
@@ -46,6 +47,12 @@ SCENARIOS = (
     Scenario("throughput", ("handoffs_per_s", "groups_served"), throughput.measure),
     Scenario("waiting", ("parked_lost", "parked_rss_mb"), parked.measure),
     Scenario("snapshot", ("park_vs_memcpy", "restore_vs_memcpy"), snapshots.measure),
+    Scenario(
+        "takeover",
+        ("takeover_after_kill_ms", "takeover_clean_ms", "takeover_lease_after_kill_ms", "takeover_lease_clean_ms"),
+        takeover.measure,
+        limit_s=lambda effort: effort.limit_s + 40 * effort.takeovers,
+    ),
     Scenario("cycles", ("cycles_growth_mb",), cycles.measure),
     Scenario(
         "prepare",

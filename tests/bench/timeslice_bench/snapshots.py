@@ -35,9 +35,11 @@ async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Pa
     """`park_vs_memcpy` and `restore_vs_memcpy`; `profile` is of no use here, as there is no orchestrator."""
     size = effort.snapshot_bytes
     async with AsyncExitStack() as stack:
-        emulator = await stack.enter_async_context(_emulator(size + SPARE))
+        emulator = await stack.enter_async_context(emulated(size + SPARE))
         socket = directory / "node.sock"
-        await stack.enter_async_context(child("node", _node(emulator, socket), directory, env=emulator.variables))
+        await stack.enter_async_context(
+            child("node", node_command(emulator, socket), directory, env=emulator.variables)
+        )
         command = module("gpu_job_child", str(size))
         job = await stack.enter_async_context(child("job", command, directory, env=emulator.variables))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{socket}"))
@@ -52,7 +54,8 @@ async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Pa
 
 
 @asynccontextmanager
-async def _emulator(memory: int) -> AsyncIterator[Emulator]:
+async def emulated(memory: int) -> AsyncIterator[Emulator]:
+    """A GPU with that much memory (bytes)."""
     emulator = Emulator(memory=memory)
     await asyncio.to_thread(emulator.__enter__)
     try:
@@ -61,8 +64,10 @@ async def _emulator(memory: int) -> AsyncIterator[Emulator]:
         await asyncio.shield(asyncio.to_thread(emulator.__exit__, None, None, None))
 
 
-def _node(emulator: Emulator, socket: Path) -> list[str]:
+def node_command(emulator: Emulator, socket: Path, orchestrator: str = "") -> list[str]:
+    """The command of a node with that GPU, that socket, and the address of its orchestrator if it has one."""
     options = {
+        "--orchestrator": orchestrator,
         "--state-dir": socket.with_name("node"),
         "--socket": socket,
         "--dev-root": emulator.dev_root,
