@@ -65,6 +65,19 @@ class JobNotAdmitted(TimesliceError):
     default_hint = "add the job to the group's `jobs`, or correct TIMESLICE_JOB_ID"
 
 
+class Unauthenticated(TimesliceError):
+    """The call came over the network and does not say who makes it, or what it says is not vouched for."""
+
+    code = "UNAUTHENTICATED"
+    default_hint = "set TIMESLICE_TOKEN_FILE, or --token-file, to a file with a token that the orchestrator knows"
+
+
+class Forbidden(TimesliceError):
+    """The caller is known, and may not do this; the message says what it may."""
+
+    code = "PERMISSION_DENIED"
+
+
 class NotHolder(TimesliceError):
     """The lease belongs to another job, or was never granted."""
 
@@ -119,6 +132,14 @@ class ConnectionLost(Unavailable):
     """No answer from the orchestrator or the node."""
 
     default_hint = "is it running, and is the address right? `timeslice up` starts one on this machine"
+
+
+class TokenMissing(Unavailable):
+    """The file with this program's token is not there, empty, or cannot be read. It may come."""
+
+    default_hint = (
+        "on Kubernetes the node writes it when the pod starts: look at its log; elsewhere name the right file"
+    )
 
 
 class Stopping(Unavailable):

@@ -12,6 +12,7 @@ ENV_JOB_ID = "TIMESLICE_JOB_ID"
 ENV_GROUP_ID = "TIMESLICE_GROUP_ID"  # the default group of acquire()
 ENV_MODE = "TIMESLICE_MODE"  # on, observe or off
 ENV_NODE_SOCKET = "TIMESLICE_NODE_SOCKET"  # path of the node's unix socket, for self-registration
+ENV_TOKEN_FILE = "TIMESLICE_TOKEN_FILE"  # file with the token that calls to the orchestrator present
 ENV_OBSERVE_FILE = "TIMESLICE_OBSERVE_FILE"  # where observe mode records phases (JSON lines)
 
 DEFAULT_GROUP = "default"  # of all devices of a node to which nobody gave a group

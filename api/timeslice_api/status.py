@@ -81,4 +81,6 @@ def _from_code(error: grpc.RpcError) -> errors.TimesliceError:
         return errors.InvalidRequest(details)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return errors.QueueFull(details)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return errors.Unauthenticated(details)
     return errors.TimesliceError(f"{code.name}: {details}")

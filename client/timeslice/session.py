@@ -21,6 +21,7 @@ from timeslice.delivery import Delivery
 from timeslice.holding import Holding, Holdings, Sharer, lost_error
 from timeslice.keepalive import KeepAlive
 from timeslice.observe import PhaseRecord
+from timeslice.presenting import presenting
 from timeslice.settings import Given, Mode, resolve
 from timeslice.waiting import WaitStatus
 
@@ -30,7 +31,7 @@ REGISTER_TIMEOUT_S = 10.0
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be told; each of the first six falls back to the environment.
+    """What a client may be told; each of the first seven falls back to the environment.
 
     Keys:
         job_id: name of the RL run.
@@ -38,6 +39,7 @@ class ClientOptions(TypedDict, total=False):
         mode: on, observe or off.
         node_socket: path of the node's unix socket, for self-registration.
         observe_file: where observe mode records phases.
+        token_file: with the token that says to the orchestrator who asks; read again when it changes.
         holder: who asks, for people; default `host:pid`.
         on_wait: called in the waiting thread with a WaitStatus after each bounded wait.
         on_lost, on_wanted: called in a background thread with the group ids.
@@ -50,6 +52,7 @@ class ClientOptions(TypedDict, total=False):
     mode: str | None
     node_socket: str | None
     observe_file: str | None
+    token_file: str | None
     holder: str
     on_wait: Callable[[WaitStatus], None] | None
     on_lost: Callable[[tuple[str, ...]], None] | None
@@ -68,6 +71,7 @@ class Session:
             mode=options.get("mode"),
             node_socket=options.get("node_socket"),
             observe_file=options.get("observe_file"),
+            token_file=options.get("token_file"),
         )
         self.settings = resolve(given)
         if self.settings.address:
@@ -100,7 +104,8 @@ class Session:
     def stub(self) -> orchestrator_pb2_grpc.OrchestratorStub:
         """The orchestrator."""
         if self._stub is None:
-            self._stub = orchestrator_pb2_grpc.OrchestratorStub(self._channel(self.settings.address))
+            channel = self._channel(self.settings.address)
+            self._stub = orchestrator_pb2_grpc.OrchestratorStub(presenting(channel, self.settings.token_file))
         return self._stub
 
     def check_usable(self) -> None:

@@ -32,6 +32,7 @@ class Settings:
         node_socket: path of the node's unix socket, where this process registers itself; empty when it need not. What
             was neither passed nor set counts as forgotten, and is told in the log.
         observe_file: where the mode observe records phases.
+        token_file: with the token that calls to the orchestrator present; empty when it needs none.
     """
 
     mode: Mode
@@ -40,6 +41,7 @@ class Settings:
     group_id: str = ""
     node_socket: str = ""
     observe_file: str = ""
+    token_file: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Given:
     mode: str | None = None
     node_socket: str | None = None
     observe_file: str | None = None
+    token_file: str | None = None
 
 
 def resolve(given: Given, env: Mapping[str, str] = os.environ) -> Settings:
@@ -68,6 +71,7 @@ def resolve(given: Given, env: Mapping[str, str] = os.environ) -> Settings:
         group_id=_first(given.group_id, env.get(names.ENV_GROUP_ID)),
         node_socket=_first(given.node_socket, env.get(names.ENV_NODE_SOCKET)),
         observe_file=_first(given.observe_file, env.get(names.ENV_OBSERVE_FILE)),
+        token_file=_first(given.token_file, env.get(names.ENV_TOKEN_FILE)),
     )
     wanted = _first(given.mode, env.get(names.ENV_MODE))
     mode = _mode(wanted) if wanted else _implied(found)

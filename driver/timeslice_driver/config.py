@@ -24,6 +24,7 @@ class NodeConfig:
         socket: path of the unix socket that jobs register on (at most 107 bytes).
         name: of the node, the same at every start; the host's by default.
         orchestrator: address to dial, `unix:///path` or `host:port`; empty when nobody drives the node but its socket.
+        token_file: with the token that says to the orchestrator which node this is; empty when it needs none.
         groups: device ids of each group that the node declares, or "all"; an orchestrator's groups file wins over it.
         socket_mode: permissions of the socket; whoever may write to it may register processes.
         dev_root, proc_root, cgroup_root: where device files, procfs and cgroupfs are.
@@ -42,6 +43,7 @@ class NodeConfig:
     socket: Path
     name: str = field(default_factory=gethostname)
     orchestrator: str = ""
+    token_file: str = ""
     groups: Mapping[str, Sequence[str] | str] = field(default_factory=lambda: {DEFAULT_GROUP: ALL})
     socket_mode: int = 0o600
     dev_root: Path = Path("/dev")

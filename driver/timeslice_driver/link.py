@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 
 import grpc.aio
 from timeslice_api.addresses import authority_of, checked_address
+from timeslice_api.errors import TokenMissing
+from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import agent_link_pb2_grpc
 
@@ -48,6 +50,7 @@ class Link:
 
     Args:
         address: of the orchestrator, see `timeslice_api.addresses`. Each dial begins with the first of several.
+        tokens: say to it which node this is; None: it needs to be told nothing.
         hello: makes the first message, from the state at that moment.
         declared: the groups that the node declares now.
         adopt: told of the groups that the orchestrator says the node has.
@@ -57,6 +60,7 @@ class Link:
         self,
         address: str,
         *,
+        tokens: TokenFile | None = None,
         table: Table,
         commands: Commands,
         hello: Callable[[], Awaitable[pb.Hello]],
@@ -66,6 +70,7 @@ class Link:
         self._address = address
         self._target = checked_address(address)
         self._options = (*_OPTIONS, *((("grpc.default_authority", name),) if (name := authority_of(address)) else ()))
+        self._tokens = tokens
         self._table = table
         self._commands = commands
         self._hello = hello
@@ -96,7 +101,7 @@ class Link:
             while True:
                 try:
                     await self._serve_once()
-                except (grpc.aio.AioRpcError, LinkRefusedError, TimeoutError) as error:
+                except (grpc.aio.AioRpcError, LinkRefusedError, TokenMissing, TimeoutError) as error:
                     log.warning("no link to the orchestrator at %s: %s", self._address, _words(error))
                 except Exception:  # the outermost loop: whatever it was, the node must not stay cut off
                     log.exception("the link to the orchestrator at %s broke", self._address)
@@ -110,7 +115,7 @@ class Link:
         await self._commands.all_done()
         async with grpc.aio.insecure_channel(self._target, options=self._options) as channel:
             connect: Any = agent_link_pb2_grpc.AgentLinkStub(channel).Connect
-            stream: _Stream = connect()
+            stream: _Stream = connect(metadata=self._tokens.metadata() if self._tokens else None)
             try:
                 await self._greet(stream)
                 await self._converse(stream)

@@ -15,6 +15,7 @@ from timeslice_api.errors import ConfigError, Unavailable
 from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_name, checked_socket_path
 from timeslice_api.pings import SERVER_PINGS
+from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
 
 from timeslice_driver import wire
@@ -317,6 +318,7 @@ class Node:
         assert self._commands
         self._link = Link(
             self.config.orchestrator,
+            tokens=TokenFile(self.config.token_file) if self.config.token_file else None,
             table=self._table,
             commands=self._commands,
             hello=self._hello,

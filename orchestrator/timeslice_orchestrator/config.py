@@ -14,8 +14,9 @@ class OrchestratorConfig:
 
     Attributes:
         state_dir: where its state is kept; made when missing. One orchestrator at a time.
-        listen: addresses, `unix:///path` or `host:port` (port 0: a free one). Anybody who reaches a TCP address may
-            acquire, so name an interface that only the jobs and nodes reach.
+        listen: addresses, `unix:///path` or `host:port` (port 0: a free one). Who opens a socket may do everything.
+        tokens_file: see `access.tokens_file`; who calls over TCP. None: everybody on this machine may do everything,
+            and only addresses of the loopback are listened on.
         groups_file: see `discovery.groups_file`; None leaves the groups to the nodes.
         settings: time limits of the core.
         telemetry_listen: `host:port` for metrics, health and readiness over HTTP; empty: none.
@@ -26,6 +27,7 @@ class OrchestratorConfig:
     state_dir: Path
     listen: tuple[str, ...]
     groups_file: Path | None = None
+    tokens_file: Path | None = None
     settings: Settings = field(default_factory=Settings)
     telemetry_listen: str = ""
     standby: bool = False

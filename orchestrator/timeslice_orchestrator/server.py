@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,9 @@ from typing import Self
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 
+from timeslice_orchestrator.access.exposure import open_to_this_machine
+from timeslice_orchestrator.access.gate import Gate
+from timeslice_orchestrator.access.tokens_file import FileTokens
 from timeslice_orchestrator.config import OrchestratorConfig
 from timeslice_orchestrator.discovery.file_watch import FileWatch
 from timeslice_orchestrator.listen import Listener
@@ -35,9 +39,9 @@ class Orchestrator:
         self._config = config
         self._listeners = [Listener(address) for address in config.listen]
         self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}", by="orchestrator")
-        self._watch = FileWatch(config.groups_file) if config.groups_file is not None else None
-        self._watching: asyncio.Task[None] | None = None
-        self._telemetry = AsyncExitStack()
+        self._tokens: FileTokens | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stack = AsyncExitStack()
         self._running = False
         self.telemetry_port = 0  # once started, if there is one
 
@@ -60,11 +64,13 @@ class Orchestrator:
         """Reads the state, and listens; one that stands by waits for its turn first. Cancel it to give up.
 
         Raises:
-            ConfigError: an address or the state directory is in use or unusable, or the groups file is wrong.
+            ConfigError: an address or the state directory is in use or unusable, the groups file or tokens file is
+                wrong, or other machines could call and no tokens file says who may.
             StoreFailed: the state cannot be read or written.
         """
         if not self._listeners:
             raise ConfigError("listen names no address")
+        self._read_tokens()
         await self._take_state_dir()
         try:
             self._store = SqliteStore.open(self._config.state_dir / STORE_NAME, shared=self._config.standby)
@@ -77,8 +83,6 @@ class Orchestrator:
             await self._close()
             raise
         self._running = True
-        if self._watch is not None:
-            self._watching = asyncio.create_task(self._reread(self._watch))
         _log.info("orchestrator started epoch=%d addresses=%s", self.epoch, ",".join(self.addresses))
 
     async def stop(self) -> None:
@@ -86,9 +90,7 @@ class Orchestrator:
         if not self._running:
             return
         self._running = False
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._end_tasks()
         await self._serving.stop()
         await self._close()
         _log.info("orchestrator stopped epoch=%d", self._store.epoch)
@@ -119,33 +121,54 @@ class Orchestrator:
 
             observer = Telemetry()
             served = observer.served(self._config.telemetry_listen)
-            self.telemetry_port = (await self._telemetry.enter_async_context(served)).port
-        self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer)
-        if self._watch is not None:
-            self._watch.open()
-            self._read(self._watch.path)
+            self.telemetry_port = (await self._stack.enter_async_context(served)).port
+        gate = Gate(self._tokens)
+        self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer, gate=gate)
+        if self._tokens is not None:
+            self._follow(self._tokens.path, self._tokens.read)
+        if (groups := self._config.groups_file) is not None:
+            self._follow(groups, lambda: self._serving.discovery.file_said(groups))
         self._serving.discovery.tell()
         await self._serving.listen(self._listeners, after_another=self._config.standby)
         if observer is not None:
             observer.leads(self._serving.engine)
 
-    async def _reread(self, watch: FileWatch) -> None:
-        while True:
-            await watch.changed()
-            try:
-                self._read(watch.path)
-            except ConfigError as error:
-                _log.error("%s; the last good one stays in force", error)
+    def _read_tokens(self) -> None:
+        if self._config.tokens_file is not None:
+            self._tokens = FileTokens(self._config.tokens_file)
+        elif addresses := open_to_this_machine(self._config.listen):
+            _log.warning("everybody on this machine may do everything at %s: no tokens file", ", ".join(addresses))
 
-    def _read(self, path: Path) -> None:
-        self._serving.discovery.file_said(path)
-        _log.info("groups file %s is in force", path)
+    def _follow(self, path: Path, read: Callable[[], None]) -> None:
+        """Reads a file now, and again whenever it changes."""
+        watch = FileWatch(path)
+        watch.open()
+        self._stack.callback(watch.close)
+        read()
+        _log.info("%s is in force", path)
+        self._tasks.append(asyncio.create_task(_reread(watch, read)))
+
+    async def _end_tasks(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _close(self) -> None:
-        await self._telemetry.aclose()
-        if self._watch is not None:
-            self._watch.close()
+        await self._end_tasks()
+        await self._stack.aclose()
         for listener in self._listeners:
             listener.release()
         self._store.close()
         self._lock.release()
+
+
+async def _reread(watch: FileWatch, read: Callable[[], None]) -> None:
+    while True:
+        await watch.changed()
+        try:
+            read()
+        except ConfigError as error:
+            _log.error("%s; the last good one stays in force", error)
+        else:
+            _log.info("%s is in force", watch.path)

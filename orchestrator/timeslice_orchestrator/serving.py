@@ -11,6 +11,7 @@ from timeslice_api.errors import Stopping
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import agent_link_pb2, orchestrator_pb2
 
+from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import Settings
 from timeslice_orchestrator.discovery import Discovery
@@ -47,6 +48,7 @@ class Serving:
         store: where its records go.
         records: what the store held.
         observer, in_office: see `Engine`.
+        gate: who may call; by default everybody who can.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class Serving:
         *,
         observer: Observer | None = None,
         in_office: Callable[[], bool] | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate or Gate()
         records = list(records)
         of_core = [record for record in records if not isinstance(record, NodeRecord)]
         nodes = [record for record in records if isinstance(record, NodeRecord)]
@@ -74,8 +78,8 @@ class Serving:
             ConfigError: one cannot be listened on.
         """
         self._server = grpc.aio.server(options=_OPTIONS)
-        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine))
-        calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery))
+        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine, self._gate))
+        calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery, self._gate))
         for listener in listeners:
             if after_another:
                 await listener.succeed(self._server)

@@ -70,11 +70,27 @@ def test_a_program_of_the_documents_runs(platform: Platform, snippet: Snippet, t
 
 
 @pytest.mark.parametrize("snippet", snippets("yaml"), ids=lambda snippet: snippet.place)
-def test_a_groups_file_of_the_documents_is_a_good_one(snippet: Snippet) -> None:
-    from timeslice_orchestrator.discovery.groups_file import parsed
+def test_a_groups_or_tokens_file_of_the_documents_is_a_good_one(snippet: Snippet) -> None:
+    from timeslice_orchestrator.access import tokens_file
+    from timeslice_orchestrator.discovery import groups_file
 
-    found = {group.group_id for group in parsed(snippet.text, snippet.place)}
-    assert yaml.safe_load(snippet.text)["groups"].keys() == found
+    content = yaml.safe_load(snippet.text)
+    if "tokens" in content:
+        assert len(tokens_file.parsed(snippet.text, snippet.place)) == len(content["tokens"])
+    else:
+        found = {group.group_id for group in groups_file.parsed(snippet.text, snippet.place)}
+        assert content["groups"].keys() == found
+
+
+def test_the_commands_that_make_tokens_make_a_good_tokens_file(tmp_path: Path) -> None:
+    from timeslice_orchestrator.access import tokens_file
+
+    (snippet,) = (each for each in snippets("text") if "timeslice token" in each.text)
+    *making, _ = commands(snippet)
+    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-euc", "\n".join(making)], cwd=tmp_path, env=env, check=True, timeout=60)
+    found = tokens_file.parsed((tmp_path / "tokens.yaml").read_text(), "tokens.yaml")
+    assert [caller.name for caller in found.values()] == ["token 'node-1'", "token 'job-a'"]
 
 
 def test_links_between_the_documents_lead_to_files_that_exist() -> None:

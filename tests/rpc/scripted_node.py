@@ -53,6 +53,7 @@ class ScriptedNode:
         groups: the groups that it declares, with their devices; its devices are all of these.
         epoch, token: the newest that it ever saw.
         obeys: whether it answers commands by itself.
+        metadata: of its call, such as a token.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class ScriptedNode:
         epoch: int = 0,
         token: int = 0,
         obeys: bool = True,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
+        self._metadata = metadata
         self.name = name
         self.groups = groups
         self.devices = tuple(devices) or tuple(device for mine in groups.values() for device in mine)
@@ -98,7 +101,7 @@ class ScriptedNode:
 
     async def connect(self) -> Self:
         """Dials in and waits for the welcome."""
-        self._call = self._stub.Connect()
+        self._call = self._stub.Connect(metadata=self._metadata)
         await self.say(pb.AgentMessage(hello=self.hello()))
         first = await asyncio.wait_for(self._call.read(), 5)
         if first is grpc.aio.EOF:

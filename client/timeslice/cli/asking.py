@@ -13,6 +13,7 @@ from timeslice_api.v1alpha1 import orchestrator_pb2_grpc
 
 from timeslice.channel import open_channel
 from timeslice.cli.options import orchestrator_address
+from timeslice.presenting import presenting
 
 TIMEOUT_S = 10.0
 
@@ -23,7 +24,7 @@ Answer = TypeVar("Answer")
 def orchestrator(arguments: argparse.Namespace) -> Iterator[orchestrator_pb2_grpc.OrchestratorStub]:
     """The orchestrator that the options mean. Raises ConfigError when they mean none."""
     with open_channel(orchestrator_address(arguments)) as channel:
-        yield orchestrator_pb2_grpc.OrchestratorStub(channel)
+        yield orchestrator_pb2_grpc.OrchestratorStub(presenting(channel, arguments.token_file or ""))
 
 
 def ask(method: Callable[..., Answer], request: Any) -> Answer:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from timeslice_driver.config import NodeConfig
 
 EXAMPLES = """\
-  timeslice node --orchestrator 10.0.0.1:7070 --group trainer-group
+  timeslice node --orchestrator 10.0.0.1:7070 --token-file node-1.token --group trainer-group
   timeslice node --group trainer-group=GPU-1,GPU-2 --group sampler-group=GPU-3
   timeslice node --kubernetes --orchestrator timeslice-orchestrator.timeslice.svc:7070 --telemetry-listen :9400
 """
@@ -79,6 +79,7 @@ def config_of(
     directory: Path,
     socket_path: Path,
     orchestrator: str = "",
+    token_file: str = "",
     declared: Mapping[str, Sequence[str] | str] = {},
 ) -> NodeConfig:
     """The node's configuration; `declared` are device ids, or `all`, by group."""
@@ -89,6 +90,7 @@ def config_of(
         socket=socket_path,
         name=arguments.node_name,
         orchestrator=orchestrator,
+        token_file=token_file,
         groups=declared,
         dev_root=arguments.dev_root,
         proc_root=arguments.proc_root,
@@ -110,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         directory=directory / "node",
         socket_path=socket_path,
         orchestrator=arguments.orchestrator or "",
+        token_file=arguments.token_file or "",
         declared={} if arguments.kubernetes else groups.declared(arguments),
     )
     serving.configure_log(arguments)

@@ -66,6 +66,8 @@ def add_orchestrator(parser: argparse.ArgumentParser) -> None:
     """--orchestrator, for commands that ask it."""
     text = "host:port, unix:///path, or ip:port,ip:port of several; default: the socket in the state directory"
     add_option(parser, "--orchestrator", env=names.ENV_ORCHESTRATOR, text=text, metavar="ADDRESS")
+    text = "with the token that says who asks; a socket needs none"
+    add_option(parser, "--token-file", env=names.ENV_TOKEN_FILE, text=text, metavar="FILE")
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +80,14 @@ def add_groups(parser: argparse.ArgumentParser) -> None:
     """--groups, for commands that run an orchestrator."""
     text = "YAML file of groups, their devices and who may join; read again when it changes"
     add_option(parser, "--groups", env="TIMESLICE_GROUPS", text=text, metavar="FILE", type=Path)
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    """--tokens, for commands that run an orchestrator."""
+    text = (
+        "YAML file of digests of tokens and what their owners may (see `timeslice token`); read again when it changes"
+    )
+    add_option(parser, "--tokens", env="TIMESLICE_TOKENS", text=text, metavar="FILE", type=Path)
 
 
 def add_logging(parser: argparse.ArgumentParser) -> None:

@@ -19,16 +19,17 @@ from timeslice.cli.options import (
     add_logging,
     add_option,
     add_state_dir,
+    add_tokens,
     made,
     state_dir,
 )
 
 EXAMPLES = """\
-  timeslice orchestrator --listen 10.0.0.1:7070 --groups groups.yaml
-  timeslice node --orchestrator 10.0.0.1:7070          on each machine with GPUs
+  timeslice orchestrator --listen 10.0.0.1:7070 --groups groups.yaml --tokens tokens.yaml
+  timeslice node --orchestrator 10.0.0.1:7070 --token-file node-1.token          on each machine with GPUs
 on each of two machines that share a folder, of which one leads; their jobs and nodes name both addresses:
-  timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070
-  timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070
+  timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070 --tokens tokens.yaml
+  timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070 --token-file node-1.token
 on Kubernetes, in each of two pods, of which one leads:
   timeslice orchestrator --kubernetes --listen 0.0.0.0:7070 --telemetry-listen 0.0.0.0:9401
 from a machine outside the cluster, for a look at it:
@@ -54,6 +55,7 @@ def add(commands: Subparsers) -> None:
     text = "host:port for /metrics, /healthz and /readyz; default: none"
     add_option(parser, "--telemetry-listen", env="TIMESLICE_TELEMETRY_LISTEN", text=text, metavar="ADDRESS", default="")
     add_groups(parser)
+    add_tokens(parser)
     add_state_dir(parser)
     parser.add_argument(
         "--standby",
@@ -67,7 +69,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("on Kubernetes, in place of --groups and --state-dir")
+    group = parser.add_argument_group("on Kubernetes, in place of --groups, --tokens and --state-dir")
     group.add_argument(
         "--kubernetes",
         action="store_true",
@@ -104,6 +106,7 @@ def _run_alone(arguments: argparse.Namespace) -> int:
         directory / "orchestrator",
         listen,
         arguments.groups,
+        arguments.tokens,
         telemetry_listen=arguments.telemetry_listen,
         standby=arguments.standby,
     )
@@ -116,6 +119,8 @@ def _run_on_kubernetes(arguments: argparse.Namespace) -> int:
         raise ConfigError("--groups is for an orchestrator without --kubernetes", hint="make TimesliceGroups instead")
     if arguments.standby:
         raise ConfigError("--standby is for an orchestrator without --kubernetes", hint="there a Lease says who leads")
+    if arguments.tokens:
+        raise ConfigError("--tokens is for an orchestrator without --kubernetes", hint="service accounts stand for it")
     from timeslice_orchestrator.config import KubernetesConfig
     from timeslice_orchestrator.kubernetes.orchestrator import KubernetesOrchestrator
 

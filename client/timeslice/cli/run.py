@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
 
 import grpc
@@ -70,13 +71,19 @@ def run(arguments: argparse.Namespace) -> int:
             names.ENV_JOB_ID: job,
             names.ENV_GROUP_ID: groups[0],
             names.ENV_NODE_SOCKET: socket,  # empty with --no-node, whatever was set before
+            names.ENV_TOKEN_FILE: str(Path(arguments.token_file).absolute()) if arguments.token_file else "",
         }
         if socket:
             _register(socket, job, groups)
         if not arguments.hold:
             return _replaced_by(arguments.argv, environment)
         install_signal_handlers()  # while it waits, SIGTERM takes its request out of the queue
-        client = OrchestratorClient(environment[names.ENV_ORCHESTRATOR], job_id=job, node_socket="")
+        client = OrchestratorClient(
+            environment[names.ENV_ORCHESTRATOR],
+            job_id=job,
+            node_socket="",
+            token_file=environment[names.ENV_TOKEN_FILE],
+        )
         with client, client.on_accelerators(groups, timeout=arguments.timeout):
             return _child(arguments.argv, environment)
     except TimesliceError as error:

@@ -17,6 +17,7 @@ from timeslice.cli.options import (
     add_groups,
     add_logging,
     add_state_dir,
+    add_tokens,
     made,
     state_dir,
 )
@@ -42,6 +43,7 @@ def add(commands: Subparsers) -> None:
     )
     groups.add_group(parser)
     add_groups(parser)
+    add_tokens(parser)
     parser.add_argument(
         "--listen", action="append", default=[], metavar="ADDRESS", help="also listen here, host:port or unix:///path"
     )
@@ -70,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     from timeslice_driver.node import Node
 
     orchestrator = Orchestrator(
-        OrchestratorConfig(made(directory) / "orchestrator", (address, *arguments.listen), arguments.groups)
+        OrchestratorConfig(
+            made(directory) / "orchestrator", (address, *arguments.listen), arguments.groups, arguments.tokens
+        )
     )
     node = Node(config)
     return serving.serve(

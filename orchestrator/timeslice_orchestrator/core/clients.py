@@ -27,6 +27,8 @@ def acquire(books: Books, event: AcquireRequested) -> None:
     if request := books.requests.get(event.request_id):
         _ask_again(books, request, event)
     elif ended := books.ended.get(event.request_id):
+        if event.job_id != ended.job_id:
+            raise InvalidRequest(f"job_id: request {event.request_id!r} belongs to another job", job_id=event.job_id)
         raise ended.error or RequestEnded(f"request {event.request_id!r} has ended: {ended.how.value}")
     else:
         _arrive(books, event)

@@ -14,6 +14,7 @@ from timeslice_orchestrator.core.model import GroupSpec, NodeName
 from timeslice_orchestrator.discovery.groups_file import FileGroup, parsed
 from timeslice_orchestrator.discovery.merge import NodeGroups, merged, shares
 from timeslice_orchestrator.store import NodeRecord
+from timeslice_orchestrator.strict_yaml import text_of
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Discovery:
             ConfigError: nothing was changed; the message is kept as `file_error` until the file is good again.
         """
         try:
-            self._file = parsed(_text(path), str(path))
+            self._file = parsed(text_of(path, "groups file"), str(path))
         except ConfigError as error:
             self.file_error = error.message
             raise
@@ -107,13 +108,6 @@ class Discovery:
     def _keep(self, node: NodeRecord) -> None:
         self._nodes[node.node] = node
         self._listener.save(node)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read groups file {path}: {error}") from error
 
 
 def _without(node: NodeRecord, devices: set[str]) -> NodeRecord:

@@ -11,6 +11,8 @@ import grpc.aio
 from timeslice_api.errors import InvalidRequest, Unavailable
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 
+from timeslice_orchestrator.access.caller import Act, Wish
+from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.core.events import NodeConnected, NodeLost
 from timeslice_orchestrator.discovery import Discovery
 from timeslice_orchestrator.engine import Engine
@@ -34,10 +36,12 @@ class AgentLink:
         engine: takes what nodes say as facts.
         links: the connected nodes.
         discovery: learns devices and groups from the hellos, and from what nodes declare later.
+        gate: asked whether the caller is the node that the hello names.
     """
 
-    def __init__(self, engine: Engine, links: Links, discovery: Discovery) -> None:
+    def __init__(self, engine: Engine, links: Links, discovery: Discovery, gate: Gate) -> None:
         self._engine = engine
+        self._gate = gate
         self._links = links
         self._discovery = discovery
 
@@ -45,10 +49,13 @@ class AgentLink:
         """Serves one stream until it ends.
 
         Raises:
+            Unauthenticated, Forbidden: the caller is not the node for which it speaks.
             InvalidRequest: a message of the node makes no sense; the error names the field.
             Unavailable: no hello came in time, a newer stream of the node took over, or the orchestrator stops.
         """
+        caller = await self._gate.caller(context)
         hello = await _hello(messages)
+        await self._gate.permit(caller, Wish(Act.SPEAK_FOR_NODE, node=hello.record.node))
         link = Link(hello.record)
         try:
             await self._links.go_above(hello.highest_epoch)

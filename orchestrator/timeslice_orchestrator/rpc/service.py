@@ -11,6 +11,8 @@ import grpc.aio
 from timeslice_api.names import checked_name
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 
+from timeslice_orchestrator.access.caller import Act, Wish
+from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.core.effects import (
     Granted,
     LeasesChecked,
@@ -19,6 +21,7 @@ from timeslice_orchestrator.core.effects import (
     WithdrawAccepted,
     YieldAccepted,
 )
+from timeslice_orchestrator.core.model import GroupId
 from timeslice_orchestrator.engine import Engine
 from timeslice_orchestrator.rpc import answers, requests
 
@@ -29,14 +32,21 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # in quotes: at run 
 
 
 class OrchestratorService:
-    """Servicer of `Orchestrator`. Errors are raised as `timeslice_api.errors`; `calls` makes them statuses."""
+    """Servicer of `Orchestrator`. Errors are raised as `timeslice_api.errors`; `calls` makes them statuses.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: takes what is asked.
+        gate: asked first, by every method.
+    """
+
+    def __init__(self, engine: Engine, gate: Gate) -> None:
         self._engine = engine
+        self._gate = gate
 
     async def Acquire(self, request: pb.AcquireRequest, context: _Context) -> pb.AcquireResponse:
         """A lease, or the place in the queue when the wait is over."""
         event, wait_s = requests.acquire(request), requests.wait_s(request)
+        await self._gate.check(context, Wish(Act.ACQUIRE, event.job_id, event.group_ids))
         outcome = await self._engine.acquire(event, wait_s)
         if isinstance(outcome, Granted):
             return answers.granted(outcome)
@@ -44,30 +54,38 @@ class OrchestratorService:
 
     async def Yield(self, request: pb.YieldRequest, context: _Context) -> pb.YieldResponse:
         """Gives a lease back."""
-        accepted = await self._engine.do(requests.yielded(request), YieldAccepted)
+        event = requests.yielded(request)
+        await self._gate.check(context, Wish(Act.YIELD, event.job_id))
+        accepted = await self._engine.do(event, YieldAccepted)
         return pb.YieldResponse(waiting=accepted.waiting, already_yielded=accepted.already_yielded)
 
     async def KeepAlive(self, request: pb.KeepAliveRequest, context: _Context) -> pb.KeepAliveResponse:
         """Renews leases."""
-        checked = self._engine.renew(requests.renewed(request), LeasesChecked)
+        event = requests.renewed(request)
+        await self._gate.check(context, Wish(Act.KEEP_ALIVE, event.job_id))
+        checked = self._engine.renew(event, LeasesChecked)
         return pb.KeepAliveResponse(lost_lease_ids=checked.lost, wanted_lease_ids=checked.wanted)
 
     async def Withdraw(self, request: pb.WithdrawRequest, context: _Context) -> pb.WithdrawResponse:
         """Takes a request back."""
-        accepted = await self._engine.do(requests.withdrawn(request), WithdrawAccepted)
+        event = requests.withdrawn(request)
+        await self._gate.check(context, Wish(Act.WITHDRAW, event.job_id))
+        accepted = await self._engine.do(event, WithdrawAccepted)
         return pb.WithdrawResponse(withdrawn=accepted.withdrawn)
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: _Context) -> pb.ListGroupsResponse:
-        """All groups."""
-        return pb.ListGroupsResponse(groups=[answers.group(view) for view in self._engine.groups()])
+        """All groups that the caller may see."""
+        caller = await self._gate.check(context, Wish(Act.SEE))
+        seen = (view for view in self._engine.groups() if self._gate.sees(caller, view.group_id))
+        return pb.ListGroupsResponse(groups=[answers.group(view) for view in seen])
 
     async def GetGroup(self, request: pb.GetGroupRequest, context: _Context) -> pb.Group:
         """One group."""
-        return answers.group(self._engine.view(checked_name(request.group_id, "group_id")))
+        return answers.group(self._engine.view(await self._seen(request.group_id, context)))
 
     async def WatchGroup(self, request: pb.WatchGroupRequest, context: _Context) -> None:
         """The group now and after each change, until the caller leaves."""
-        group_id = checked_name(request.group_id, "group_id")
+        group_id = await self._seen(request.group_id, context)
         clock = asyncio.get_running_loop().time
         with self._engine.watching(group_id) as changed:
             while True:
@@ -81,15 +99,27 @@ class OrchestratorService:
 
     async def ForceRelease(self, request: pb.ForceReleaseRequest, context: _Context) -> pb.ForceReleaseResponse:
         """Takes leases away."""
-        ended = await self._engine.do_all(requests.force_released(request), LeasesEnded)
+        event = requests.force_released(request)
+        async with self._gate.admin(context, Wish(Act.RELEASE, event.job_id, (event.group_id,))):
+            ended = await self._engine.do_all(event, LeasesEnded)
         return pb.ForceReleaseResponse(lease_ids=[lease_id for effect in ended for lease_id in effect.lease_ids])
 
     async def Drain(self, request: pb.DrainRequest, context: _Context) -> pb.DrainResponse:
         """Stops further grants in a group."""
-        await self._engine.do_all(requests.drained(request), object)
+        event = requests.drained(request)
+        async with self._gate.admin(context, Wish(Act.DRAIN, group_ids=(event.group_id,))):
+            await self._engine.do_all(event, object)
         return pb.DrainResponse()
 
     async def Resume(self, request: pb.ResumeRequest, context: _Context) -> pb.ResumeResponse:
         """Ends a drain and what quarantine it can."""
-        ended = await self._engine.do_all(requests.resumed(request), QuarantineEnded)
+        event = requests.resumed(request)
+        async with self._gate.admin(context, Wish(Act.RESUME, group_ids=(event.group_id,))):
+            ended = await self._engine.do_all(event, QuarantineEnded)
         return pb.ResumeResponse(jobs=sorted({member.job_id for effect in ended for member in effect.members}))
+
+    async def _seen(self, name: str, context: _Context) -> GroupId:
+        """The name of a group, when the caller may see it."""
+        group_id = checked_name(name, "group_id")
+        await self._gate.check(context, Wish(Act.SEE, group_ids=(group_id,)))
+        return group_id
