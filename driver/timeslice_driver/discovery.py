@@ -22,6 +22,7 @@ from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
 from timeslice_driver.backends.helper_pool import JOB_FILE
 from timeslice_driver.faults import Fault
 from timeslice_driver.inventory import Device, DeviceProcess, Nvml
+from timeslice_driver.marks import Marks
 from timeslice_driver.parts import Member
 from timeslice_driver.pods import Pods
 from timeslice_driver.processes import ProcessId, ProcFs
@@ -77,7 +78,8 @@ class Discovery:
         pods: the processes of pods.
         dev_root: where the device files are, such as "/dev". In containers they are in /dev.
         own_pids: processes of the node itself, which are clients of the driver too.
-        by_environment: a process that is in no known family, but whose environment names the job, is of the job too.
+        marks: a process that is in no known family, but is marked with the job, is of the job too. None where claims
+            tell it.
     """
 
     def __init__(
@@ -88,14 +90,14 @@ class Discovery:
         *,
         dev_root: str,
         own_pids: Callable[[], frozenset[int]],
-        by_environment: bool = True,
+        marks: Marks | None = None,
     ) -> None:
         self._nvml = nvml
         self._procfs = procfs
         self._pods = pods
         self._dev_root = dev_root.rstrip("/")
         self._own_pids = own_pids
-        self._by_environment = by_environment
+        self._marks = marks
 
     def scan(self, scopes: Sequence[Scope], devices: Sequence[Device], *, quick: bool = False) -> dict[Member, Found]:
         """Looks for the processes of several parts at once.
@@ -211,7 +213,7 @@ class Discovery:
         return [pid for pid in strangers if self._belongs(pid, scope, family)]
 
     def _belongs(self, pid: int, scope: Scope, family: frozenset[ProcessId]) -> bool:
-        return self._descends(pid, scope, family) or (self._by_environment and self._is_marked(pid, scope.member))
+        return self._descends(pid, scope, family) or self._is_marked(pid, scope.member)
 
     def _descends(self, pid: int, scope: Scope, family: frozenset[ProcessId]) -> bool:
         """An ancestor is of the family, or a registered process leads its session (which outlives that process)."""
@@ -227,10 +229,8 @@ class Discovery:
         return False
 
     def _is_marked(self, pid: int, member: Member) -> bool:
-        environ = self._procfs.environ(pid)
-        return (
-            environ.get(ENV_JOB_ID) == member.job_id and environ.get(ENV_GROUP_ID, member.group_id) == member.group_id
-        )
+        mark = self._marks.of(pid) if self._marks else None
+        return mark is not None and mark.fits(member)
 
     def _is_named(self, pid: int, member: Member) -> bool:
         environ = self._procfs.environ(pid)

@@ -35,6 +35,7 @@ from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
 from timeslice_driver.journal import Journal, Record
 from timeslice_driver.link import Link
+from timeslice_driver.marks import Marks
 from timeslice_driver.meter import Meter
 from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.pods import Pods
@@ -226,8 +227,11 @@ class Node:
             Pods(self._procfs, self.config.cgroup_root),
             dev_root=dev_root,
             own_pids=lambda: backend.pids | {os.getpid()},
-            by_environment=self.claims is None,
+            marks=self._marks(),
         )
+
+    def _marks(self) -> Marks | None:
+        return Marks(self._procfs, self.config.socket.absolute()) if self.claims is None else None
 
     def _workshop(self, backend: CudaBackend, journal: Journal) -> Workshop:
         assert self._survey
@@ -262,7 +266,7 @@ class Node:
             inventory=self._inventory,
             survey=self._survey,
             own_pids={os.getpid()},
-            by_environment=self.claims is None,
+            marks=self._marks(),
         )
         self._commands.watermark = await recovery.run(journal)
         self.notice = recovery.notice

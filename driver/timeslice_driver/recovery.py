@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from timeslice_api.errors import JournalCorrupt
-from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
 
 from timeslice_driver.discovery import ScrambledListError
 from timeslice_driver.fencing import Watermark
 from timeslice_driver.inventory import Inventory, InventoryError
 from timeslice_driver.journal import Journal
+from timeslice_driver.marks import Marks
 from timeslice_driver.parts import Member, Part
 from timeslice_driver.processes import ProcFs
 from timeslice_driver.survey import Survey
@@ -29,7 +29,7 @@ class Recovery:
     Args:
         covered: the devices that a part in a group covers when its record is lost; none for a group that is not here.
         own_pids: processes of the node, which are of no job whatever their environment says.
-        by_environment: what no record tells of is looked for by the environment of processes. Not where claims tell it.
+        marks: what no record tells of is looked for by the marks of processes. None where claims tell it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Recovery:
         inventory: Inventory,
         survey: Survey,
         own_pids: Collection[int],
-        by_environment: bool = True,
+        marks: Marks | None,
     ) -> None:
         self._table = table
         self._covered = covered
@@ -49,7 +49,7 @@ class Recovery:
         self._inventory = inventory
         self._survey = survey
         self._own_pids = own_pids
-        self._by_environment = by_environment
+        self._marks = marks
         self.notice = ""
         self.without_record: frozenset[Member] = frozenset()  # those whose devices nothing tells
 
@@ -60,8 +60,8 @@ class Recovery:
         except JournalCorrupt as error:
             self.notice = str(error)
             log.error("%s", error)
-            if self._by_environment:
-                await self._from_environments()
+            if self._marks:
+                await self._from_marks(self._marks)
             return Watermark()
         if record is None:
             return Watermark()
@@ -86,22 +86,22 @@ class Recovery:
         await self._survey.ask(members)
         await self._look(members)
 
-    async def _from_environments(self) -> None:
+    async def _from_marks(self, marks: Marks) -> None:
         """Processes that were started with a job's and a group's name; parked ones are asked for, not seen."""
-        marked = await self._inventory.run(self._marked)
+        marked = await self._inventory.run(lambda: self._marked(marks))
         self.without_record = frozenset(marked)
         for member, part in marked.items():
             log.warning("%s is found again by the environment of %d processes", member, len(part.roots))
             self._table.put(part)
         await self._look(list(marked), thorough=True)
 
-    def _marked(self) -> dict[Member, Part]:
+    def _marked(self, marks: Marks) -> dict[Member, Part]:
         parts: dict[Member, Part] = {}
         for pid in self._procfs.pids():
-            environ = self._procfs.environ(pid)
-            member = Member(environ.get(ENV_JOB_ID, ""), environ.get(ENV_GROUP_ID, ""))
-            root = self._procfs.identity(pid) if member.job_id and pid not in self._own_pids else None
-            if root and (device_ids := self._covered(member.group_id)):
+            mark = marks.of(pid) if pid not in self._own_pids else None
+            root = self._procfs.identity(pid) if mark else None
+            if mark and root and (device_ids := self._covered(mark.group_id)):
+                member = Member(mark.job_id, mark.group_id)
                 part = parts.get(member, Part(member, device_ids))
                 parts[member] = replace(part, roots=part.roots | {root}, family=part.family | {root})
         return parts

@@ -21,9 +21,17 @@ def park(agent: Puppet, job: Puppet) -> None:
     agent.must("checkpoint", pid=job.pid)
 
 
+def stop(job: Puppet) -> None:
+    """Returns when every thread stands still: until then one of them may still answer."""
+    os.kill(job.pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{job.pid}/task")
+    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+        time.sleep(0.01)
+
+
 def test_a_restore_waits_while_the_target_is_stopped(job: Puppet, agent: Puppet) -> None:
     park(agent, job)
-    os.kill(job.pid, signal.SIGSTOP)
+    stop(job)
     restoring = agent.begin("restore", pid=job.pid, apart=True)
     assert agent.is_blocked(restoring)
     assert agent.must("get_state", pid=job.pid) == 2
@@ -32,7 +40,7 @@ def test_a_restore_waits_while_the_target_is_stopped(job: Puppet, agent: Puppet)
 
 
 def test_a_lock_of_a_stopped_target_runs_out_of_time_and_leaves_it_running(job: Puppet, agent: Puppet) -> None:
-    os.kill(job.pid, signal.SIGSTOP)
+    stop(job)
     assert agent.call("lock", pid=job.pid, timeout_ms=100)[0] == 600
     os.kill(job.pid, signal.SIGCONT)
     assert job.call("device_count") == (0, 1)
