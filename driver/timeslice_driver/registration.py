@@ -72,7 +72,7 @@ class Registration:
         try:
             await self._journal.flush()
         except JournalWriteError as error:
-            self._take_back(member, before)
+            self._take_back(member, root, before)
             raise StoreFailed(error.fault.message, hint=error.fault.hint, job_id=job_id, group_id=group_id) from error
         await self._look(member)
         return self._table.get(member) or replace(part, device_ids=devices)
@@ -114,11 +114,12 @@ class Registration:
         ):  # it is registered all the same; the watch and every command look again
             return
 
-    def _take_back(self, member: Member, before: Part | None) -> None:
-        if before:
-            self._table.put(before)
-        else:
-            self._table.drop(member)
+    def _take_back(self, member: Member, root: ProcessId, before: Part | None) -> None:
+        """Takes only this registration out: others may have come meanwhile."""
+        part = self._table.get(member)
+        if part is None or (before and root in before.roots):
+            return
+        self._leave(replace(part, roots=part.roots - {root}), part.family - {root})
 
     async def _put_back(self, member: Member) -> None:
         if self._orchestrated:
@@ -136,16 +137,19 @@ class Registration:
                 )
 
     async def _take_out(self, member: Member, root: ProcessId) -> None:
-        part = self._table.get(member)
-        if part is None:
-            return
-        roots = part.roots - {root}
-        family = await asyncio.to_thread(self._procfs.family, roots)
-        if part := self._table.get(member):
-            if roots:
-                held = {process: held for process, held in part.held.items() if process in family}
-                self._table.put(replace(part, roots=roots, family=family, held=held))
-            else:
-                self._table.drop(member)
-                self._on_end(member)
+        while part := self._table.get(member):
+            rest = replace(part, roots=part.roots - {root})
+            family = await asyncio.to_thread(self._procfs.family, rest.roots)
+            if self._table.get(member) is part:  # else somebody was registered meanwhile
+                self._leave(rest, family)
+                break
         self._journal.flush_soon()
+
+    def _leave(self, part: Part, family: frozenset[ProcessId]) -> None:
+        """Puts a part from which a root was taken, with what is left of its family."""
+        if part.roots or part.pods:
+            held = {process: held for process, held in part.held.items() if process in family}
+            self._table.put(replace(part, family=family, held=held))
+        else:
+            self._table.drop(part.member)
+            self._on_end(part.member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from timeslice_driver.backends.base import Backend, TargetState
 from timeslice_driver.discovery import Candidate, Discovery, Found, Scope
@@ -37,17 +38,25 @@ class Survey:
         Raises:
             InventoryError, ScrambledListError: what is on the devices cannot be found out; the table is as before.
         """
-        scopes = [
-            replace(self._scope(part), thorough=thorough) for part in self._table.parts() if part.member in members
-        ]
-        if not scopes:
-            return {}
-        found = await self._inventory.run(lambda: self._discovery.scan(scopes, self.devices, quick=quick))
-        states = await self._backend.probe(self._to_probe(found)) if any(f.candidates for f in found.values()) else {}
-        for member, seen in found.items():
-            if part := self._table.get(member):
-                self._table.put(_updated(part, seen, states))
+        found: dict[Member, Found] = {}
+        todo = [part for part in self._table.parts() if part.member in members]
+        while todo:
+            scopes = [replace(self._scope(part), thorough=thorough) for part in todo]
+            scan = partial(self._discovery.scan, scopes, self.devices, quick=quick)
+            seen = await self._inventory.run(scan)
+            states = await self._backend.probe(self._to_probe(seen)) if any(f.candidates for f in seen.values()) else {}
+            found |= seen
+            todo = [changed for part in todo if (changed := self._take(part, seen[part.member], states))]
         return found
+
+    def _take(self, part: Part, seen: Found, states: Mapping[ProcessId, TargetState]) -> Part | None:
+        """Puts what was seen of a part into the table, unless the part was changed while the scan ran: what was seen
+        may be older than that change, and would undo it. Returns such a part, to be looked at again."""
+        now = self._table.get(part.member)
+        if now is not part:
+            return now
+        self._table.put(_updated(part, seen, states))
+        return None
 
     async def refresh(self) -> None:
         """Looks at the devices themselves. One that is gone, or cannot be asked about, stays and has a fault."""

@@ -16,7 +16,7 @@ from timeslice_driver.backends.base import TargetState
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.discovery import ScrambledListError
 from timeslice_driver.inventory import InventoryError
-from timeslice_driver.parts import Member
+from timeslice_driver.parts import Member, Part
 from timeslice_driver.processes import ProcessId, ProcFs
 from timeslice_driver.survey import Survey
 from timeslice_driver.table import Table
@@ -135,21 +135,24 @@ class Watch:
     async def _settle(self, member: Member, gone: Mapping[ProcessId, TargetState]) -> None:
         """Lets the dead go; when nobody is left, looks in the whole machine for children that nobody knew of."""
         part = self._table.get(member)
+        while part and not (left := part.with_states(gone)).family:
+            survivors = await self._survivors(member)
+            now = self._table.get(member)
+            if now is part:  # else somebody was registered meanwhile, whom the survivors may not have
+                left = replace(left, family=survivors)
+                break
+            part = now
         if part is None:
             return
-        part = part.with_states(gone)
-        if not part.family:
-            survivors = await self._survivors(member)
-            part = self._table.get(member)
-            if part is None:
-                return
-            part = replace(part.with_states(gone), family=survivors)
+        self._let_go(left)
+
+    def _let_go(self, part: Part) -> None:
         if part.family:
             self._table.put(part)
         else:
-            log.info("%s has ended", member)
-            self._table.drop(member)
-            self._on_end(member)
+            log.info("%s has ended", part.member)
+            self._table.drop(part.member)
+            self._on_end(part.member)
 
     async def _survivors(self, member: Member) -> frozenset[ProcessId]:
         part = self._table.get(member)
