@@ -14,6 +14,10 @@ ENV_MODE = "TIMESLICE_MODE"  # on, observe or off
 ENV_NODE_SOCKET = "TIMESLICE_NODE_SOCKET"  # path of the node's unix socket, for self-registration
 ENV_TOKEN_FILE = "TIMESLICE_TOKEN_FILE"  # file with the token that calls to the orchestrator present
 ENV_OBSERVE_FILE = "TIMESLICE_OBSERVE_FILE"  # where observe mode records phases (JSON lines)
+# Files in PEM; see timeslice_api.tls for who uses TLS when.
+ENV_TLS_CA = "TIMESLICE_TLS_CA"
+ENV_TLS_CERT = "TIMESLICE_TLS_CERT"
+ENV_TLS_KEY = "TIMESLICE_TLS_KEY"
 
 DEFAULT_GROUP = "default"  # of all devices of a node to which nobody gave a group
 MAX_WAIT_S = 30.0  # longest that one Acquire call waits at the server

@@ -13,7 +13,7 @@ from typing import cast
 import grpc
 from google.protobuf.message import DecodeError
 
-from timeslice_api import errors
+from timeslice_api import errors, handshakes
 from timeslice_api.v1alpha1 import types_pb2
 
 TRAILER = "timeslice-error-bin"
@@ -76,6 +76,8 @@ _TRANSIENT = {
 def _from_code(error: grpc.RpcError) -> errors.TimesliceError:
     code, details = error.code(), error.details() or ""
     if code in _TRANSIENT:
+        if meaning := handshakes.meaning_of(details):
+            return errors.ConnectionLost(f"no connection: {meaning.message} ({details})", hint=meaning.hint)
         return errors.ConnectionLost(f"no answer: {details or code.name}")
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return errors.InvalidRequest(details)

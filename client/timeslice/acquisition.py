@@ -62,7 +62,7 @@ class Acquisition:
 
     Args:
         want: who wants what.
-        acquire: the orchestrator's method.
+        acquire: gives the orchestrator's method, anew for each call.
         registrations: calls to the node that must succeed before the first Acquire.
         on_wait: told after every bounded wait that did not end in a grant.
         clock: monotonic seconds.
@@ -71,7 +71,7 @@ class Acquisition:
     def __init__(
         self,
         want: Want,
-        acquire: Method,
+        acquire: Callable[[], Method],
         *,
         registrations: tuple[Call, ...] = (),
         on_wait: Callable[[WaitStatus], None] | None = None,
@@ -109,7 +109,7 @@ class Acquisition:
         slice_s = SLICES_S[min(self._asked, len(SLICES_S) - 1)]
         wait_s = slice_s if left is None else max(0.0, min(slice_s, left))
         limit = wait_s + MARGIN_S if left is None else min(wait_s + MARGIN_S, max(0.0, left) + CALLER_MARGIN_S)
-        return Call(self._acquire, self._request(wait_s), limit)
+        return Call(self._acquire(), self._request(wait_s), limit)
 
     def answered(self, answer: Any) -> Grant | None:
         """The grant, or None when the next call is due."""

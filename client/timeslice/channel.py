@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterable
 
 import grpc
 from timeslice_api.addresses import authority_of, checked_address
+from timeslice_api.errors import ConfigError
+from timeslice_api.tls import Stamp, TlsFiles, channel_credentials
+
+log = logging.getLogger("timeslice")
 
 # Pings keep quiet waits alive through NATs; short reconnect pauses let a client find a restarted orchestrator soon, and
 # a name is looked up again as often: that of a service on Kubernetes stands for the pod that leads, and for another one
@@ -32,17 +38,71 @@ NODE_OPTIONS: list[tuple[str, int | str]] = [
 ]
 
 
-def open_channel(address: str, options: Iterable[tuple[str, int | str]] = OPTIONS) -> grpc.Channel:
+class Line:
+    """The way to one address: a channel that is opened at its first use, and anew when certificate files have changed.
+
+    A channel that was replaced stays open until `close`, since calls may be under way on it.
+
+    Args:
+        address, tls, options: see `open_channel`.
+    """
+
+    def __init__(
+        self, address: str, tls: TlsFiles | None = None, *, options: Iterable[tuple[str, int | str]] = OPTIONS
+    ) -> None:
+        self._address, self._tls, self._options = address, tls or TlsFiles(), options
+        self._lock = threading.Lock()
+        self._channels: list[grpc.Channel] = []
+        self._stamp: Stamp = ()
+
+    def channel(self) -> grpc.Channel:
+        """The channel for the next call.
+
+        Raises:
+            ConfigError: the address is none, or a certificate cannot be used and there is no former one.
+        """
+        stamp = self._tls.stamp()
+        with self._lock:
+            if not self._channels or stamp != self._stamp:
+                self._stamp = stamp
+                self._open()
+            return self._channels[-1]
+
+    def close(self) -> None:
+        """Ends the calls that are under way."""
+        for channel in self._channels:
+            channel.close()
+
+    def _open(self) -> None:
+        try:
+            self._channels.append(open_channel(self._address, self._tls, options=self._options))
+        except ConfigError as error:
+            if not self._channels:
+                raise
+            log.warning("%s; the former certificates stay in force", error)
+
+
+def open_channel(
+    address: str, tls: TlsFiles | None = None, *, options: Iterable[tuple[str, int | str]] = OPTIONS
+) -> grpc.Channel:
     """A channel to an address as `timeslice_api.addresses` has it; it connects when it is first used.
 
+    Args:
+        address: of the orchestrator or of the node; timeslice_api.tls says which is spoken to by TLS.
+        tls: the client's files.
+        options: of the channel.
+
     Raises:
-        ConfigError: the address is none.
+        ConfigError: the address is none, or a certificate cannot be used.
         InvalidRequest: the socket's path is too long.
     """
     options, target = list(options), checked_address(address)
     if authority := authority_of(address):
         options.append(("grpc.default_authority", authority))
-    return grpc.insecure_channel(target, options=options)
+    credentials = channel_credentials(address, tls or TlsFiles())
+    if credentials is None:
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, credentials, options=options)
 
 
 def unix_address(path: str) -> str:

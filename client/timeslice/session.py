@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypedDict
 
 import grpc
@@ -16,7 +16,7 @@ from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc, snap
 
 from timeslice import lifetime
 from timeslice.acquisition import Acquisition, Call, Grant, Want
-from timeslice.channel import NODE_OPTIONS, OPTIONS, open_channel, unix_address
+from timeslice.channel import NODE_OPTIONS, Line, unix_address
 from timeslice.delivery import Delivery
 from timeslice.holding import Holding, Holdings, Sharer, lost_error
 from timeslice.keepalive import KeepAlive
@@ -31,7 +31,7 @@ REGISTER_TIMEOUT_S = 10.0
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client may be told; each of the first seven falls back to the environment.
+    """What a client may be told; each of the first nine falls back to the environment.
 
     Keys:
         job_id: name of the RL run.
@@ -40,6 +40,8 @@ class ClientOptions(TypedDict, total=False):
         node_socket: path of the node's unix socket, for self-registration.
         observe_file: where observe mode records phases.
         token_file: with the token that says to the orchestrator who asks; read again when it changes.
+        tls_ca, tls_cert, tls_key: PEM files for an orchestrator on another machine: whom to trust, and what to show
+            where it asks clients for a certificate. Read again when they change.
         holder: who asks, for people; default `host:pid`.
         on_wait: called in the waiting thread with a WaitStatus after each bounded wait.
         on_lost, on_wanted: called in a background thread with the group ids.
@@ -53,6 +55,9 @@ class ClientOptions(TypedDict, total=False):
     node_socket: str | None
     observe_file: str | None
     token_file: str | None
+    tls_ca: str | None
+    tls_cert: str | None
+    tls_key: str | None
     holder: str
     on_wait: Callable[[WaitStatus], None] | None
     on_lost: Callable[[tuple[str, ...]], None] | None
@@ -72,10 +77,14 @@ class Session:
             node_socket=options.get("node_socket"),
             observe_file=options.get("observe_file"),
             token_file=options.get("token_file"),
+            tls_ca=options.get("tls_ca"),
+            tls_cert=options.get("tls_cert"),
+            tls_key=options.get("tls_key"),
         )
         self.settings = resolve(given)
         if self.settings.address:
             checked_address(self.settings.address)
+            self.settings.tls.check()
         self.options = options
         self.holdings = Holdings()
         self.delivery = Delivery()
@@ -87,8 +96,9 @@ class Session:
             on_news=self._on_news,
         )
         self._lock = threading.Lock()
-        self._channels: dict[str, grpc.Channel] = {}
-        self._stub: orchestrator_pb2_grpc.OrchestratorStub | None = None
+        self._orchestrator = Line(self.settings.address, self.settings.tls)
+        self._node = Line(unix_address(self.settings.node_socket), options=NODE_OPTIONS)
+        self._stub: tuple[grpc.Channel, orchestrator_pb2_grpc.OrchestratorStub] | None = None
         self._registered: set[str] = set()
         self._regaining: dict[Holding, Acquisition] = {}
         self.forked = False
@@ -102,11 +112,12 @@ class Session:
 
     @property
     def stub(self) -> orchestrator_pb2_grpc.OrchestratorStub:
-        """The orchestrator."""
-        if self._stub is None:
-            channel = self._channel(self.settings.address)
-            self._stub = orchestrator_pb2_grpc.OrchestratorStub(presenting(channel, self.settings.token_file))
-        return self._stub
+        """The orchestrator. To be asked for anew before each call: its certificates may have changed."""
+        channel = self._orchestrator.channel()
+        if self._stub is None or self._stub[0] is not channel:
+            asked = presenting(channel, self.settings.token_file)
+            self._stub = channel, orchestrator_pb2_grpc.OrchestratorStub(asked)
+        return self._stub[1]
 
     def check_usable(self) -> None:
         """Raises ForkedClient in a forked child, and TimesliceError after `close()`."""
@@ -120,7 +131,7 @@ class Session:
         holder = self.options.get("holder") or f"{socket.gethostname()}:{os.getpid()}"
         return Acquisition(
             Want(self.settings.job_id, group_ids, timeout, holder),
-            self.stub.Acquire,
+            lambda: self.stub.Acquire,
             registrations=tuple(self._registration(group) for group in group_ids if self._unregistered(group)),
             on_wait=self.options.get("on_wait"),
         )
@@ -199,26 +210,19 @@ class Session:
             if request is not None:
                 self.yield_later(request)
         delivered = self.delivery.flush(until)
-        for channel in self._channels.values():
-            channel.close()
+        self._orchestrator.close()
+        self._node.close()
         return delivered
 
     def become_inert(self) -> None:
         """In a forked child: threads are gone, locks may be held for ever, and nothing here is the child's."""
         self.forked = True
 
-    def _channel(self, address: str, options: Iterable[tuple[str, int | str]] = OPTIONS) -> grpc.Channel:
-        with self._lock:
-            if address not in self._channels:
-                self._channels[address] = open_channel(address, options)
-            return self._channels[address]
-
     def _unregistered(self, group_id: str) -> bool:
         return bool(self.settings.node_socket) and group_id not in self._registered
 
     def _registration(self, group_id: str) -> Call:
-        channel = self._channel(unix_address(self.settings.node_socket), NODE_OPTIONS)
-        node = snapshot_agent_pb2_grpc.SnapshotAgentStub(channel)
+        node = snapshot_agent_pb2_grpc.SnapshotAgentStub(self._node.channel())
         request = snapshot_agent_pb2.RegisterRequest(job_id=self.settings.job_id, group_id=group_id, pid=os.getpid())
         return Call(node.Register, request, REGISTER_TIMEOUT_S)
 

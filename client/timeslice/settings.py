@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from timeslice_api import names
 from timeslice_api.errors import ConfigError
+from timeslice_api.tls import TlsFiles
 
 log = logging.getLogger("timeslice")
 
@@ -33,6 +34,7 @@ class Settings:
             was neither passed nor set counts as forgotten, and is told in the log.
         observe_file: where the mode observe records phases.
         token_file: with the token that calls to the orchestrator present; empty when it needs none.
+        tls: files for the way to the orchestrator.
     """
 
     mode: Mode
@@ -42,6 +44,7 @@ class Settings:
     node_socket: str = ""
     observe_file: str = ""
     token_file: str = ""
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,9 @@ class Given:
     node_socket: str | None = None
     observe_file: str | None = None
     token_file: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 def resolve(given: Given, env: Mapping[str, str] = os.environ) -> Settings:
@@ -72,6 +78,11 @@ def resolve(given: Given, env: Mapping[str, str] = os.environ) -> Settings:
         node_socket=_first(given.node_socket, env.get(names.ENV_NODE_SOCKET)),
         observe_file=_first(given.observe_file, env.get(names.ENV_OBSERVE_FILE)),
         token_file=_first(given.token_file, env.get(names.ENV_TOKEN_FILE)),
+        tls=TlsFiles(
+            _first(given.tls_ca, env.get(names.ENV_TLS_CA)),
+            _first(given.tls_cert, env.get(names.ENV_TLS_CERT)),
+            _first(given.tls_key, env.get(names.ENV_TLS_KEY)),
+        ),
     )
     wanted = _first(given.mode, env.get(names.ENV_MODE))
     mode = _mode(wanted) if wanted else _implied(found)

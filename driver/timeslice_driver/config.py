@@ -9,6 +9,7 @@ from socket import gethostname
 from typing import Literal
 
 from timeslice_api.names import DEFAULT_GROUP
+from timeslice_api.tls import TlsFiles
 
 from timeslice_driver.backends.cuda import Limits
 from timeslice_driver.groups import ALL
@@ -25,6 +26,7 @@ class NodeConfig:
         name: of the node, the same at every start; the host's by default.
         orchestrator: address to dial, `unix:///path` or `host:port`; empty when nobody drives the node but its socket.
         token_file: with the token that says to the orchestrator which node this is; empty when it needs none.
+        tls: files for the way to the orchestrator; see timeslice_api.tls.
         groups: device ids of each group that the node declares, or "all"; an orchestrator's groups file wins over it.
         socket_mode: permissions of the socket; whoever may write to it may register processes.
         dev_root, proc_root, cgroup_root: where device files, procfs and cgroupfs are.
@@ -44,6 +46,7 @@ class NodeConfig:
     name: str = field(default_factory=gethostname)
     orchestrator: str = ""
     token_file: str = ""
+    tls: TlsFiles = field(default_factory=TlsFiles)
     groups: Mapping[str, Sequence[str] | str] = field(default_factory=lambda: {DEFAULT_GROUP: ALL})
     socket_mode: int = 0o600
     dev_root: Path = Path("/dev")

@@ -14,7 +14,9 @@ from typing import Any, Final, TypeAlias
 
 import grpc.aio
 from timeslice_api.addresses import authority_of, checked_address
-from timeslice_api.errors import TokenMissing
+from timeslice_api.errors import ConfigError, TokenMissing
+from timeslice_api.status import from_rpc
+from timeslice_api.tls import TlsFiles, channel_credentials
 from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import agent_link_pb2_grpc
@@ -51,6 +53,7 @@ class Link:
     Args:
         address: of the orchestrator, see `timeslice_api.addresses`. Each dial begins with the first of several.
         tokens: say to it which node this is; None: it needs to be told nothing.
+        tls: the node's files, read again for each dial; see timeslice_api.tls.
         hello: makes the first message, from the state at that moment.
         declared: the groups that the node declares now.
         adopt: told of the groups that the orchestrator says the node has.
@@ -61,6 +64,7 @@ class Link:
         address: str,
         *,
         tokens: TokenFile | None = None,
+        tls: TlsFiles,
         table: Table,
         commands: Commands,
         hello: Callable[[], Awaitable[pb.Hello]],
@@ -71,6 +75,7 @@ class Link:
         self._target = checked_address(address)
         self._options = (*_OPTIONS, *((("grpc.default_authority", name),) if (name := authority_of(address)) else ()))
         self._tokens = tokens
+        self._tls = tls
         self._table = table
         self._commands = commands
         self._hello = hello
@@ -101,7 +106,7 @@ class Link:
             while True:
                 try:
                     await self._serve_once()
-                except (grpc.aio.AioRpcError, LinkRefusedError, TokenMissing, TimeoutError) as error:
+                except (grpc.aio.AioRpcError, LinkRefusedError, ConfigError, TokenMissing, TimeoutError) as error:
                     log.warning("no link to the orchestrator at %s: %s", self._address, _words(error))
                 except Exception:  # the outermost loop: whatever it was, the node must not stay cut off
                     log.exception("the link to the orchestrator at %s broke", self._address)
@@ -113,7 +118,7 @@ class Link:
 
     async def _serve_once(self) -> None:
         await self._commands.all_done()
-        async with grpc.aio.insecure_channel(self._target, options=self._options) as channel:
+        async with self._channel() as channel:
             connect: Any = agent_link_pb2_grpc.AgentLinkStub(channel).Connect
             stream: _Stream = connect(metadata=self._tokens.metadata() if self._tokens else None)
             try:
@@ -121,6 +126,12 @@ class Link:
                 await self._converse(stream)
             finally:
                 stream.cancel()
+
+    def _channel(self) -> grpc.aio.Channel:
+        credentials = channel_credentials(self._address, self._tls)
+        if credentials is None:
+            return grpc.aio.insecure_channel(self._target, options=self._options)
+        return grpc.aio.secure_channel(self._target, credentials, options=self._options)
 
     async def _greet(self, stream: _Stream) -> None:
         async with asyncio.timeout(_WELCOME_S):
@@ -222,5 +233,5 @@ class Link:
 
 def _words(error: Exception) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
+        error = from_rpc(error)
     return str(error) or type(error).__name__

@@ -320,9 +320,11 @@ class Node:
 
     def _dial(self) -> None:
         assert self._commands
+        self.config.tls.check()
         self._link = Link(
             self.config.orchestrator,
             tokens=TokenFile(self.config.token_file) if self.config.token_file else None,
+            tls=self.config.tls,
             table=self._table,
             commands=self._commands,
             hello=self._hello,

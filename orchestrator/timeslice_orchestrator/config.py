@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from timeslice_api.tls import TlsFiles
+
 from timeslice_orchestrator.core.model import Settings
 
 
@@ -17,6 +19,8 @@ class OrchestratorConfig:
         listen: addresses, `unix:///path` or `host:port` (port 0: a free one). Who opens a socket may do everything.
         tokens_file: see `access.tokens_file`; who calls over TCP. None: everybody on this machine may do everything,
             and only addresses of the loopback are listened on.
+        tls: certificate, key, and the authority that clients' certificates must be of, if any. An address that others
+            than this machine reach needs them: see timeslice_api.tls.
         groups_file: see `discovery.groups_file`; None leaves the groups to the nodes.
         settings: time limits of the core.
         telemetry_listen: `host:port` for metrics, health and readiness over HTTP; empty: none.
@@ -31,6 +35,7 @@ class OrchestratorConfig:
     settings: Settings = field(default_factory=Settings)
     telemetry_listen: str = ""
     standby: bool = False
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class KubernetesConfig:
     Attributes:
         namespace: of the Lease by which one of several processes leads.
         listen: addresses, as above; bound only while it leads.
+        tls: as above.
         identity: of this process in the Lease, for people: its pod's name.
         lease_name: name of the Lease.
         lease_s: a leader that is silent for so long is replaced (seconds). It stops by itself after two thirds of that,
@@ -57,3 +63,4 @@ class KubernetesConfig:
     telemetry_listen: str = ""
     kubeconfig: str = ""
     settings: Settings = field(default_factory=Settings)
+    tls: TlsFiles = field(default_factory=TlsFiles)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import grpc
 import grpc.aio
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_socket_path
+from timeslice_api.tls import TlsFiles, is_loopback, server_credentials
+
+_log = logging.getLogger(__name__)
 
 _UNIX = "unix:"
 _OWNER_ONLY = 0o177  # umask
@@ -22,13 +28,16 @@ class Listener:
 
     Args:
         address: `unix:///path`, `unix:path`, or `host:port`.
+        tls: the server's files; see timeslice_api.tls for which address uses them.
 
     Raises:
-        ConfigError: the address has no such form, or its path is longer than a socket's may be (InvalidRequest).
+        ConfigError: the address has no such form, its path is longer than a socket's may be (InvalidRequest), others
+            than this machine would reach it without TLS, or a certificate cannot be used.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: TlsFiles | None = None) -> None:
         self.address = address
+        self._credentials: grpc.ServerCredentials | None = None
         self._path: Path | None = None
         if address.startswith(_UNIX):
             self._path = _socket_path(address)
@@ -37,6 +46,13 @@ class Listener:
             )
         elif not _is_host_and_port(address):
             raise ConfigError(f"address {address!r} is neither unix:///path nor host:port")
+        elif tls:
+            self._credentials = server_credentials(tls)
+        elif not is_loopback(address):
+            raise ConfigError(
+                f"{address} can be reached from other machines, so it needs TLS",
+                hint="give --tls-cert and --tls-key (docs/security.md makes them), or listen on a unix socket",
+            )
 
     async def succeed(self, server: grpc.aio.Server) -> None:
         """Like `bind`, after an orchestrator that may just be dying: what it has is free in a moment."""
@@ -71,14 +87,20 @@ class Listener:
 
     def _bind_port(self, server: grpc.aio.Server) -> None:
         host, _, _ = self.address.rpartition(":")
-        self.address = f"{host}:{_added(server, self.address)}"
+        if (credentials := self._credentials) is not None:
+            port = _added(self.address, lambda: server.add_secure_port(self.address, credentials))
+        else:
+            _log.warning("WITHOUT TLS: every user of this machine can ask at %s", self.address)
+            port = _added(self.address, lambda: server.add_insecure_port(self.address))
+        self.address = f"{host}:{port}"
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> None:
         # gRPC would take the socket away from a living server without a word, so a lock beside it comes first.
         self._lock.take()
         before = os.umask(_OWNER_ONLY)  # the socket is never open to others, not even for a moment
         try:
-            _added(server, f"{_UNIX}{path}")
+            address = f"{_UNIX}{path}"
+            _added(address, lambda: server.add_insecure_port(address))
         except ConfigError:
             self._lock.release()
             raise
@@ -86,9 +108,9 @@ class Listener:
             os.umask(before)
 
 
-def _added(server: grpc.aio.Server, address: str) -> int:
+def _added(address: str, add: Callable[[], int]) -> int:
     try:
-        return server.add_insecure_port(address)
+        return add()
     except RuntimeError as error:
         message = f"cannot listen on {address}: it is in use, or not of this machine"
         raise ConfigError(message, hint="end the program that has it, or listen on another address") from error

@@ -37,7 +37,7 @@ class Orchestrator:
 
     def __init__(self, config: OrchestratorConfig) -> None:
         self._config = config
-        self._listeners = [Listener(address) for address in config.listen]
+        self._listeners = [Listener(address, config.tls) for address in config.listen]
         self._lock = FileLock(config.state_dir / "lock", f"state directory {config.state_dir}", by="orchestrator")
         self._tokens: FileTokens | None = None
         self._tasks: list[asyncio.Task[None]] = []

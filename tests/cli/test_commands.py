@@ -115,9 +115,13 @@ def test_a_wrong_option_is_one_line_that_says_what_is_wrong(
     [
         (["node", "--socket", "/" + "x" * 120], "107"),
         (["orchestrator", "--listen", "nonsense"], "host:port"),
+        (
+            ["orchestrator", "--listen", "0.0.0.0:7070"],
+            "0.0.0.0:7070 can be reached from other machines, so it needs TLS",
+        ),
         (["up", "--state-dir", "/tmp/" + "x" * 110], "107"),
     ],
-    ids=["node", "orchestrator", "up"],
+    ids=["node", "orchestrator", "orchestrator without tls", "up"],
 )
 def test_a_program_with_a_wrong_option_ends_with_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
     done = timeslice(*arguments, env=environment({"TIMESLICE_STATE_DIR": str(tmp_path / "s")}))

@@ -7,23 +7,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 from embedded import GPU_JOB, JOB_BYTES, TIMESLICE, Running, environment, timeslice
 from gpu_emulator.emulator import Emulator
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 
 
-def test_orchestrator_and_node_run_apart_with_groups_from_a_file(short_dir: Path) -> None:
+def test_orchestrator_and_node_run_apart_over_tls_with_groups_from_a_file(short_dir: Path) -> None:
+    authority = Authority(short_dir)
+    server, own = authority.certificate("localhost"), authority.certificate("node-1")
     groups = short_dir / "groups.yaml"
     groups.write_text("groups:\n  trainer-group:\n    jobs: [job-a]\n    devices:\n      node-1: all\n")
     state = {"TIMESLICE_STATE_DIR": str(short_dir / "s")}
     with Emulator(memory=48 << 20) as emulator:
         env = environment({**emulator.variables, **state})
-        listen = ("--listen", "127.0.0.1:0", "--groups", str(groups))
+        listen = ("--listen", "0.0.0.0:0", "--groups", str(groups), "--tls-client-ca", authority.file)
+        listen += ("--tls-cert", server.cert, "--tls-key", server.key)
         orchestrator = Running([str(TIMESLICE), "orchestrator", *listen], env)
         try:
-            address = orchestrator.says("export TIMESLICE_ORCHESTRATOR=127.0.0.1:").partition("=")[2]
-            at = ("--orchestrator", address)
+            port = orchestrator.says("export TIMESLICE_ORCHESTRATOR=0.0.0.0:").rpartition(":")[2]
+            at = ("--orchestrator", f"localhost:{port}")
+            at += ("--tls-ca", authority.file, "--tls-cert", own.cert, "--tls-key", own.key)
             node = Running(
                 [str(TIMESLICE), "node", *at, "--node-name", "node-1", "--dev-root", str(emulator.dev_root)], env
             )
@@ -35,6 +40,9 @@ def test_orchestrator_and_node_run_apart_with_groups_from_a_file(short_dir: Path
                 stranger = timeslice("run", *at, "--job", "job-z", "--hold", *job, env=env)
                 assert stranger.returncode == 125
                 assert "job-z" in stranger.stderr
+                unproven = timeslice("status", *at[:4], env=env)
+                assert unproven.returncode == 3
+                assert "a client's certificate" in unproven.stderr
             finally:
                 node.stop()
             assert node.process.returncode == 0

@@ -35,7 +35,7 @@ class Failure(grpc.RpcError):
 
 
 def made(clock: Clock, timeout: float | None = None, **options: Any) -> Acquisition:
-    return Acquisition(Want("job-a", ("g",), timeout), cast(Any, object()), clock=clock, **options)
+    return Acquisition(Want("job-a", ("g",), timeout), cast(Any, object), clock=clock, **options)
 
 
 def still_waiting() -> pb.AcquireResponse:

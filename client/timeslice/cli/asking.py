@@ -12,7 +12,7 @@ from timeslice_api.status import from_rpc
 from timeslice_api.v1alpha1 import orchestrator_pb2_grpc
 
 from timeslice.channel import open_channel
-from timeslice.cli.options import orchestrator_address
+from timeslice.cli.options import orchestrator_address, tls_of_dialler
 from timeslice.presenting import presenting
 
 TIMEOUT_S = 10.0
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 @contextmanager
 def orchestrator(arguments: argparse.Namespace) -> Iterator[orchestrator_pb2_grpc.OrchestratorStub]:
     """The orchestrator that the options mean. Raises ConfigError when they mean none."""
-    with open_channel(orchestrator_address(arguments)) as channel:
+    with open_channel(orchestrator_address(arguments), tls_of_dialler(arguments)) as channel:
         yield orchestrator_pb2_grpc.OrchestratorStub(presenting(channel, arguments.token_file or ""))
 
 

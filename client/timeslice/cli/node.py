@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timeslice_api.errors import ConfigError
+from timeslice_api.tls import TlsFiles
 
 from timeslice.cli import groups, node_on_kubernetes, serving
 from timeslice.cli.options import (
@@ -23,6 +24,7 @@ from timeslice.cli.options import (
     add_orchestrator,
     add_state_dir,
     state_dir,
+    tls_of_dialler,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def config_of(
     socket_path: Path,
     orchestrator: str = "",
     token_file: str = "",
+    tls: TlsFiles | None = None,
     declared: Mapping[str, Sequence[str] | str] = {},
 ) -> NodeConfig:
     """The node's configuration; `declared` are device ids, or `all`, by group."""
@@ -91,6 +94,7 @@ def config_of(
         name=arguments.node_name,
         orchestrator=orchestrator,
         token_file=token_file,
+        tls=tls or TlsFiles(),
         groups=declared,
         dev_root=arguments.dev_root,
         proc_root=arguments.proc_root,
@@ -113,6 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         socket_path=socket_path,
         orchestrator=arguments.orchestrator or "",
         token_file=arguments.token_file or "",
+        tls=tls_of_dialler(arguments),
         declared={} if arguments.kubernetes else groups.declared(arguments),
     )
     serving.configure_log(arguments)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from timeslice_api import names
 from timeslice_api.errors import ConfigError
+from timeslice_api.tls import TlsFiles
 
 from timeslice.channel import unix_address
 
@@ -63,11 +64,38 @@ def _among(choices: Sequence[str], env: str) -> Callable[[str], str]:
 
 
 def add_orchestrator(parser: argparse.ArgumentParser) -> None:
-    """--orchestrator, for commands that ask it."""
+    """--orchestrator and the certificate files for the way there, for commands that ask it."""
     text = "host:port, unix:///path, or ip:port,ip:port of several; default: the socket in the state directory"
     add_option(parser, "--orchestrator", env=names.ENV_ORCHESTRATOR, text=text, metavar="ADDRESS")
     text = "with the token that says who asks; a socket needs none"
     add_option(parser, "--token-file", env=names.ENV_TOKEN_FILE, text=text, metavar="FILE")
+    group = parser.add_argument_group("TLS, to an orchestrator on another machine; files in PEM")
+    text = "authorities that its certificate must be of; default: those that gRPC trusts"
+    add_option(group, "--tls-ca", env=names.ENV_TLS_CA, text=text, default="", metavar="FILE")
+    text = "own certificate, where the orchestrator asks for one"
+    add_option(group, "--tls-cert", env=names.ENV_TLS_CERT, text=text, default="", metavar="FILE")
+    add_option(group, "--tls-key", env=names.ENV_TLS_KEY, text="its key", default="", metavar="FILE")
+
+
+def tls_of_dialler(arguments: argparse.Namespace) -> TlsFiles:
+    """The files of a command that asks the orchestrator."""
+    return TlsFiles(arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
+
+
+def add_tls_of_listener(parser: argparse.ArgumentParser) -> None:
+    """--tls-cert, --tls-key and --tls-client-ca, for commands that run an orchestrator."""
+    about = "needed to listen where other machines reach it; files in PEM, read again when they change"
+    group = parser.add_argument_group("TLS", about)
+    text = "certificate, with the chain to its authority"
+    add_option(group, "--tls-cert", env=names.ENV_TLS_CERT, text=text, default="", metavar="FILE")
+    add_option(group, "--tls-key", env=names.ENV_TLS_KEY, text="its key", default="", metavar="FILE")
+    text = "authorities that clients' and nodes' certificates must be of; default: they need none"
+    add_option(group, "--tls-client-ca", env="TIMESLICE_TLS_CLIENT_CA", text=text, default="", metavar="FILE")
+
+
+def tls_of_listener(arguments: argparse.Namespace) -> TlsFiles:
+    """The files of an orchestrator."""
+    return TlsFiles(arguments.tls_client_ca, arguments.tls_cert, arguments.tls_key)
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:

@@ -20,18 +20,21 @@ from timeslice.cli.options import (
     add_option,
     add_state_dir,
     add_tokens,
+    add_tls_of_listener,
     made,
     state_dir,
+    tls_of_listener,
 )
 
 EXAMPLES = """\
-  timeslice orchestrator --listen 10.0.0.1:7070 --groups groups.yaml --tokens tokens.yaml
-  timeslice node --orchestrator 10.0.0.1:7070 --token-file node-1.token          on each machine with GPUs
+  timeslice orchestrator --listen 10.0.0.1:7070 --tls-cert server.pem --tls-key server.key --tokens tokens.yaml
+  timeslice node --orchestrator 10.0.0.1:7070 --tls-ca ca.pem --token-file node-1.token          on each machine with GPUs
 on each of two machines that share a folder, of which one leads; their jobs and nodes name both addresses:
-  timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070 --tokens tokens.yaml
-  timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070 --token-file node-1.token
+  timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070 (and the rest as above)
+  timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070 --tls-ca ca.pem --token-file node-1.token
 on Kubernetes, in each of two pods, of which one leads:
-  timeslice orchestrator --kubernetes --listen 0.0.0.0:7070 --telemetry-listen 0.0.0.0:9401
+  timeslice orchestrator --kubernetes --listen [::]:7070 --telemetry-listen :9401 \\
+    --tls-cert /etc/tls/tls.crt --tls-key /etc/tls/tls.key
 from a machine outside the cluster, for a look at it:
   timeslice orchestrator --kubernetes --kubeconfig admin.yaml --namespace timeslice --listen 127.0.0.1:7070
 """
@@ -54,6 +57,7 @@ def add(commands: Subparsers) -> None:
     )
     text = "host:port for /metrics, /healthz and /readyz; default: none"
     add_option(parser, "--telemetry-listen", env="TIMESLICE_TELEMETRY_LISTEN", text=text, metavar="ADDRESS", default="")
+    add_tls_of_listener(parser)
     add_groups(parser)
     add_tokens(parser)
     add_state_dir(parser)
@@ -109,6 +113,7 @@ def _run_alone(arguments: argparse.Namespace) -> int:
         arguments.tokens,
         telemetry_listen=arguments.telemetry_listen,
         standby=arguments.standby,
+        tls=tls_of_listener(arguments),
     )
     service = Orchestrator(config)
     return serving.serve(lambda: [service], lambda: _tell(service.addresses))
@@ -132,6 +137,7 @@ def _run_on_kubernetes(arguments: argparse.Namespace) -> int:
         lease_s=_lease_s(arguments.lease_duration),
         telemetry_listen=arguments.telemetry_listen,
         kubeconfig=arguments.kubeconfig,
+        tls=tls_of_listener(arguments),
     )
     service = KubernetesOrchestrator(config)
     return serving.serve(lambda: [service], lambda: _tell(service.addresses), failed=service.lost)

@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             names.ENV_GROUP_ID: groups[0],
             names.ENV_NODE_SOCKET: socket,  # empty with --no-node, whatever was set before
             names.ENV_TOKEN_FILE: str(Path(arguments.token_file).absolute()) if arguments.token_file else "",
+            **_tls_environment(arguments),
         }
         if socket:
             _register(socket, job, groups)
@@ -83,6 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
             job_id=job,
             node_socket="",
             token_file=environment[names.ENV_TOKEN_FILE],
+            tls_ca=arguments.tls_ca,
+            tls_cert=arguments.tls_cert,
+            tls_key=arguments.tls_key,
         )
         with client, client.on_accelerators(groups, timeout=arguments.timeout):
             return _child(arguments.argv, environment)
@@ -97,6 +101,15 @@ def _job_and_groups(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     if not arguments.job or not groups:
         raise ConfigError("--job and --group are needed", hint="timeslice run --job J --group G -- CMD")
     return names.checked_name(arguments.job, "job"), [names.checked_name(group, "group") for group in groups]
+
+
+def _tls_environment(arguments: argparse.Namespace) -> dict[str, str]:
+    files = {
+        names.ENV_TLS_CA: arguments.tls_ca,
+        names.ENV_TLS_CERT: arguments.tls_cert,
+        names.ENV_TLS_KEY: arguments.tls_key,
+    }
+    return {name: str(Path(path).absolute()) for name, path in files.items() if path}
 
 
 def _socket(arguments: argparse.Namespace) -> str:

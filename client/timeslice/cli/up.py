@@ -18,8 +18,10 @@ from timeslice.cli.options import (
     add_logging,
     add_state_dir,
     add_tokens,
+    add_tls_of_listener,
     made,
     state_dir,
+    tls_of_listener,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def add(commands: Subparsers) -> None:
     parser.add_argument(
         "--listen", action="append", default=[], metavar="ADDRESS", help="also listen here, host:port or unix:///path"
     )
+    add_tls_of_listener(parser)
     add_machine(parser)
     add_state_dir(parser)
     add_logging(parser)
@@ -73,7 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     orchestrator = Orchestrator(
         OrchestratorConfig(
-            made(directory) / "orchestrator", (address, *arguments.listen), arguments.groups, arguments.tokens
+            made(directory) / "orchestrator",
+            (address, *arguments.listen),
+            arguments.groups,
+            arguments.tokens,
+            tls=tls_of_listener(arguments),
         )
     )
     node = Node(config)

@@ -43,7 +43,7 @@ class KubernetesOrchestrator:
 
     def __init__(self, config: KubernetesConfig) -> None:
         self._config = config
-        self._listeners = [Listener(address) for address in config.listen]
+        self._listeners = [Listener(address, config.tls) for address in config.listen]
         self._telemetry = Telemetry()
         self._stack = AsyncExitStack()
         self._lost: asyncio.Future[str] | None = None
