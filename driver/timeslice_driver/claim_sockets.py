@@ -1,4 +1,5 @@
 """What the pods of each claim reach the node by: a socket in a folder of their own, which prepare has mounted for them.
+Beside it are the authorities by which they know the orchestrator.
 
 So a pod can reach nobody's parts but its own. A server costs about 20 KiB and one descriptor, a connection about 70 KiB
 and two (grpcio 1.82).
@@ -7,6 +8,7 @@ and two (grpcio 1.82).
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +22,14 @@ from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc
 from timeslice_driver.claims import PreparedClaim
 from timeslice_driver.refusals import Decoding
 from timeslice_driver.sockets import listen
+from timeslice_driver.whole_files import replace_file
+
+log = logging.getLogger(__name__)
 
 NAME: Final = "agent.sock"
+CA_NAME: Final = "ca.crt"
 _FOLDER_MODE: Final = 0o755
+_CA_MODE: Final = 0o644
 _SOCKET_MODE: Final = 0o666  # a pod may run as any user; who can reach the folder at all, the mount decides
 _STOP_GRACE_S: Final = 0.5
 # What a pod can make the node keep for it.
@@ -35,10 +42,12 @@ class ClaimSockets:
 
     Args:
         folder: in which each claim has one, named by its UID.
+        ca: file of the authorities that the orchestrator's certificate must be of, for the pods; None: they need none.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ca: Path | None = None) -> None:
         self._folder = folder
+        self._ca = ca
         self._servers: dict[str, grpc.aio.Server] = {}
         self._uids: set[str] = set()
         self._make: Callable[[str], snapshot_agent_pb2_grpc.SnapshotAgentServicer] | None = None
@@ -59,6 +68,14 @@ class ClaimSockets:
         if server := self._servers.pop(uid, None):
             await server.stop(_STOP_GRACE_S)
         shutil.rmtree(self._folder / uid, ignore_errors=True)
+
+    def renew_ca(self) -> None:
+        """Gives all claims the authorities as they are now. What cannot be is logged, and they keep the former ones."""
+        for uid in sorted(self._uids):
+            try:
+                self._put_ca(uid)
+            except OSError as error:
+                log.error("claim %s keeps the former authorities: %s", uid, error)
 
     async def serve(self, make: Callable[[str], snapshot_agent_pb2_grpc.SnapshotAgentServicer]) -> None:
         """Has all claims, those that come later too, answered by what `make` makes for their UIDs.
@@ -83,8 +100,14 @@ class ClaimSockets:
             (self._folder / uid).mkdir(exist_ok=True)
             for folder in (self._folder, self._folder / uid):
                 folder.chmod(_FOLDER_MODE)  # whatever the umask is
+            self._put_ca(uid)
         except OSError as error:
-            raise ConfigError(f"cannot make {self._folder / uid}: {error.strerror}") from error
+            at_fault = error.filename or self._folder / uid
+            raise ConfigError(f"cannot make the folder of claim {uid}: {at_fault}: {error.strerror}") from error
+
+    def _put_ca(self, uid: str) -> None:
+        if self._ca is not None:
+            replace_file(self._folder / uid / CA_NAME, self._ca.read_bytes(), mode=_CA_MODE, durable=False)
 
     async def _start(self, uid: str) -> None:
         if self._make is None or uid in self._servers:

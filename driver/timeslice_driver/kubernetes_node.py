@@ -15,7 +15,9 @@ from dra_kubeletplugin import NotWorkingError
 from dra_kubeletplugin.apiserver import ApiServer, Backoff
 from prometheus_client import CollectorRegistry
 from timeslice_api.errors import OperationFailed, TimesliceError
+from timeslice_api.file_watch import FileWatch
 from timeslice_api.telemetry import TelemetryServer
+from timeslice_api.tls import TlsFiles
 
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.claim_sockets import ClaimSockets
@@ -52,7 +54,7 @@ class KubernetesNode:
         self._kubeconfig = kubeconfig
         self._telemetry = telemetry
         self._stack = AsyncExitStack()
-        self._sockets = ClaimSockets(plugin.sockets)
+        self._sockets = ClaimSockets(plugin.sockets, plugin.ca)
         self._registry = CollectorRegistry()
         self._metrics = NodeMetrics(self._registry, ProcFs(node.proc_root))
         self._fault = ""
@@ -116,6 +118,7 @@ class KubernetesNode:
 
     async def _start(self) -> None:
         await self._serve_telemetry()
+        self._follow_ca()
         api = await self._stack.enter_async_context(await ApiServer.connect(kubeconfig=self._kubeconfig))
         plugin = DraPlugin(self._plugin_config, api, self.claims, registry=self._registry)
         try:
@@ -125,6 +128,22 @@ class KubernetesNode:
         self.plugin = plugin
         work = asyncio.create_task(self._work())
         self._stack.push_async_callback(self._end, work)
+
+    def _follow_ca(self) -> None:
+        if self._plugin_config.ca is None:
+            return
+        TlsFiles(ca=str(self._plugin_config.ca)).check()
+        watch = FileWatch(self._plugin_config.ca)
+        watch.open()
+        self._stack.callback(watch.close)
+        task = asyncio.create_task(self._renew_ca(watch))
+        self._stack.push_async_callback(_cancelled, task)
+
+    async def _renew_ca(self, watch: FileWatch) -> None:
+        while True:
+            await watch.changed()
+            await asyncio.to_thread(self._sockets.renew_ca)
+            log.info("the orchestrator's authorities in %s were read again", watch.path)
 
     async def _serve_telemetry(self) -> None:
         if self._telemetry:
@@ -166,8 +185,7 @@ class KubernetesNode:
         self._fault = fault
 
     async def _end(self, work: asyncio.Task[None]) -> None:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        await _cancelled(work)
         node, self.node, self._metrics.node = self.node, None, None
         if node:
             await node.stop()
@@ -196,3 +214,8 @@ class KubernetesNode:
                     return
         except CheckpointError as error:
             log.error("prepared claims are as they were at the start: %s", error)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -90,7 +90,7 @@ class Listener:
         if (credentials := self._credentials) is not None:
             port = _added(self.address, lambda: server.add_secure_port(self.address, credentials))
         else:
-            _log.warning("WITHOUT TLS: every user of this machine can ask at %s", self.address)
+            _log.warning("WITHOUT TLS: %s is for this machine alone", self.address)
             port = _added(self.address, lambda: server.add_insecure_port(self.address))
         self.address = f"{host}:{port}"
 

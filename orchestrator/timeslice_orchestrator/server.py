@@ -13,12 +13,12 @@ from typing import Self
 
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
+from timeslice_api.file_watch import FileWatch
 
 from timeslice_orchestrator.access.exposure import open_to_this_machine
 from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.access.tokens_file import FileTokens
 from timeslice_orchestrator.config import OrchestratorConfig
-from timeslice_orchestrator.discovery.file_watch import FileWatch
 from timeslice_orchestrator.listen import Listener
 from timeslice_orchestrator.serving import Serving
 from timeslice_orchestrator.store import SqliteStore

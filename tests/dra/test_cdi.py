@@ -44,6 +44,11 @@ def test_without_an_orchestrator_its_address_is_left_out() -> None:
     assert not any(each.startswith("TIMESLICE_ORCHESTRATOR") for each in made["containerEdits"]["env"])
 
 
+def test_the_authorities_of_the_orchestrator_are_named_where_there_are_some() -> None:
+    made = spec(claim(), Wiring("orchestrator:7070", Path("/s"), with_ca=True), {})
+    assert "TIMESLICE_TLS_CA=/run/timeslice/ca.crt" in made["containerEdits"]["env"]
+
+
 def test_cdi_names_are_of_one_claim_and_share_alone() -> None:
     one, other = claim(), record("another", "GPU-0", "GPU-1")
     names = [device_name(each.uid, device) for each in (one, other) for device in each.devices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Iterator
@@ -12,12 +13,14 @@ import chart_rules
 import pytest
 import yaml
 from chart_rules import CHART, NAMESPACE, rendered, succeeded
+from timeslice_api.tls import TlsFiles
 
 pytestmark = pytest.mark.timeout(120)
 
 NODE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:timeslice-node"
 ORCHESTRATOR_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:timeslice-orchestrator"
 EVERYTHING = {
+    "tls": {"existingSecret": "our-certificate", "caConfigMap": "our-authority"},
     "groups": {"trainer-group": {"seats": 3, "jobs": ["a"], "hostMemoryPerGPU": "80Gi"}, "open": None},
     "imagePullSecrets": [{"name": "registry"}],
     "node": {
@@ -151,6 +154,46 @@ def test_every_mount_has_its_volume_and_names_are_not_used_twice() -> None:
         assert len(env) == len(set(env))
 
 
+def volume(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (daemon,) = of_kind(objects, kind)
+    (found,) = [each for each in daemon["spec"]["template"]["spec"]["volumes"] if each["name"] == name]
+    return found
+
+
+def test_helm_makes_a_certificate_for_each_name_of_the_service_and_the_nodes_get_the_authority_alone(
+    tmp_path: Path,
+) -> None:
+    objects = rendered()
+    (secret,) = of_kind(objects, "Secret")
+    (authority,) = of_kind(objects, "ConfigMap")
+    files = {name: tmp_path / name for name in ("ca.crt", "tls.crt", "tls.key")}
+    for name, path in files.items():
+        path.write_bytes(base64.b64decode(secret["data"][name]))
+    assert authority["data"] == {"ca.crt": files["ca.crt"].read_text()}
+    for host in ("", ".timeslice", ".timeslice.svc", ".timeslice.svc.cluster.local"):
+        name = ("-verify_hostname", f"timeslice-orchestrator{host}")
+        succeeded("openssl", "verify", "-x509_strict", "-CAfile", str(files["ca.crt"]), *name, str(files["tls.crt"]))
+    TlsFiles(*map(str, files.values())).check()
+    assert volume(objects, "DaemonSet", "ca")["configMap"]["name"] == authority["metadata"]["name"]
+    assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == secret["metadata"]["name"]
+    assert "tls.key" not in str(of_kind(objects, "DaemonSet"))
+
+
+def test_a_certificate_of_cert_manager_or_of_ones_own_takes_the_place_of_helms() -> None:
+    managed = rendered("--set=tls.certManager.issuerRef.name=ours,tls.certManager.issuerRef.kind=ClusterIssuer")
+    (certificate,) = of_kind(managed, "Certificate")
+    assert certificate["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
+    assert "timeslice-orchestrator.timeslice.svc" in certificate["spec"]["dnsNames"]
+    given = rendered("--set=tls.existingSecret=own")
+    for objects, name in ((managed, certificate["spec"]["secretName"]), (given, "own")):
+        assert of_kind(objects, "Secret") == of_kind(objects, "ConfigMap") == []
+        assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == name
+        only_the_authority = {"secretName": name, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        assert volume(objects, "DaemonSet", "ca")["secret"] == only_the_authority
+    apart = rendered("--set=tls.existingSecret=own,tls.caConfigMap=authority")
+    assert volume(apart, "DaemonSet", "ca")["configMap"]["name"] == "authority"
+
+
 def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> None:
     command = ("helm", "template", "timeslice", str(CHART), f"--namespace={NAMESPACE}", "--kube-version=1.35.0")
     objects = [each for each in yaml.safe_load_all(succeeded(*command)) if each]
@@ -167,6 +210,11 @@ def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> N
         (["--set=groups.RL.seats=1"], 'groups: "RL" cannot be the name of a group: at most 40 small letters'),
         (["--set=groups.slot-1.seats=1"], 'groups: "slot-1" cannot be the name of a group'),
         (["--namespace=default"], "wants a namespace of its own"),
+        (
+            ["--set=tls.existingSecret=s,tls.certManager.issuerRef.name=i"],
+            "tls: existingSecret and certManager.issuerRef",
+        ),
+        (["--set=tls.caConfigMap=c"], "tls.caConfigMap: it goes with existingSecret or certManager"),
         (["--set=telemetry.orchestratorPort=7070"], "orchestrator.port and telemetry.orchestratorPort are both 7070"),
         (["--set=node.updateStrategy.rollingUpdate.maxSurge=0"], "node.updateStrategy: maxSurge and maxUnavailable"),
         (["--set=node.extraEnv[0].name=POD_UID"], "node.extraEnv: the chart sets POD_UID itself"),

@@ -166,6 +166,29 @@ async def test_a_folder_that_cannot_be_made_is_an_error_and_the_claim_is_not_tak
         await sockets.open(PreparedClaim("uid", "rl", "c", "job-a", "trainers", (), {}))
 
 
+async def test_each_claim_has_the_authorities_of_the_orchestrator_and_gets_newer_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ca, folder = tmp_path / "ca.crt", tmp_path / "claims"
+    ca.write_text("first")
+    sockets = ClaimSockets(folder, ca)
+    for uid in ("one", "two", "gone"):
+        await sockets.open(PreparedClaim(uid, "rl", uid, "job-a", "trainers", (), {}))
+    await sockets.close("gone")
+    files = [folder / uid / "ca.crt" for uid in ("one", "two")]
+    assert [(each.read_text(), stat.S_IMODE(each.stat().st_mode)) for each in files] == [("first", 0o644)] * 2
+    ca.write_text("second")
+    sockets.renew_ca()
+    assert [each.read_text() for each in files] == ["second"] * 2
+    assert not (folder / "gone").exists()
+    ca.unlink()
+    sockets.renew_ca()
+    assert [each.read_text() for each in files] == ["second"] * 2
+    assert caplog.text.count("keeps the former authorities") == 2
+    with pytest.raises(ConfigError, match=r"folder of claim late: .*ca.crt: No such file"):
+        await sockets.open(PreparedClaim("late", "rl", "late", "job-a", "trainers", (), {}))
+
+
 async def test_many_claims_cost_little_each(kube: ClaimWorld) -> None:
     def descriptors() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())

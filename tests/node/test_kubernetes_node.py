@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from certificates import Authority
 from dra_kubeletplugin.apiserver import PODS
 from dra_samples import NODE
 from fake_api_server import FakeApiServer
@@ -20,7 +22,8 @@ from node_world import MIB, NAMES, config_for
 from plugin_world import PluginWorld
 from pod_world import Door, Pod
 from scripted_orchestrator import ScriptedOrchestrator
-from timeslice_api.errors import OperationFailed
+from timeslice_api.errors import ConfigError, OperationFailed
+from timeslice_driver.dra.cdi import CdiFolder
 from timeslice_driver.kubernetes_node import KubernetesNode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
@@ -55,7 +58,8 @@ class Machine:
         await self.orchestrator.start()
 
     async def start(self, *, pod_uid: str = "", **changes: Any) -> KubernetesNode:
-        config, plugin = replace(self.config, **changes), self.cluster.config
+        plugin = replace(self.cluster.config, ca=changes.pop("ca", None))
+        config = replace(self.config, **changes)
         kubeconfig = str(self.server.kubeconfig(self.folder / "kubeconfig"))
         libnvml = changes.get("libnvml", plugin.libnvml)
         node = KubernetesNode(
@@ -200,3 +204,25 @@ async def test_a_plugin_that_cannot_go_on_ends_the_process_with_the_reason(machi
 
 def _value(metrics: str, name: str) -> float:
     return next(float(line.split()[1]) for line in metrics.splitlines() if line.startswith(f"{name} "))
+
+
+async def test_pods_get_the_authorities_of_the_orchestrator_and_those_that_replace_them(
+    machine: Machine, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.crt"
+    shutil.copy(Authority(tmp_path / "first").file, ca)
+    await machine.start(ca=ca)
+    uid, _ = await machine.prepared()
+    served = machine.cluster.config.sockets / uid / "ca.crt"
+    assert served.read_bytes() == ca.read_bytes()
+    assert "TIMESLICE_TLS_CA=/run/timeslice/ca.crt" in CdiFolder(machine.cluster.config.cdi_dir).path(uid).read_text()
+    new = Path(Authority(tmp_path / "second").file)
+    new.rename(ca)
+    async with asyncio.timeout(5):
+        while served.read_bytes() != ca.read_bytes():
+            await asyncio.sleep(0.05)
+
+
+async def test_authorities_that_cannot_be_read_are_told_at_the_start(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot use .*/none.crt: No such file"):
+        await machine.start(ca=tmp_path / "none.crt")

@@ -86,6 +86,7 @@ def plugin_config(arguments: argparse.Namespace, directory: Path) -> PluginConfi
         orchestrator=arguments.pods_orchestrator or arguments.orchestrator or "",
         state_dir=directory / "dra",
         sockets=arguments.claim_sockets,
+        ca=Path(arguments.tls_ca).absolute() if arguments.tls_ca else None,
         mode=arguments.dra_mode,
         host_memory=memory,
         host_memory_reserve=bytes_of(arguments.host_memory_reserve, "--host-memory-reserve"),

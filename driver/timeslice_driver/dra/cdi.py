@@ -14,15 +14,16 @@ from typing import Any, Final
 
 from timeslice_api import names
 
-from timeslice_driver.dra.checkpoint import replace_file
 from timeslice_driver.dra.records import ClaimRecord, HeldDevice
 from timeslice_driver.dra.vendor_cdi import KIND as VENDOR_KIND
+from timeslice_driver.whole_files import replace_file
 
 KIND: Final = "timeslice.dev/claim"
 _VERSION: Final = "0.5.0"
 _PREFIX: Final = "timeslice.dev-claim_"
 CONTAINER_FOLDER: Final = "/run/timeslice"
 CONTAINER_SOCKET: Final = f"{CONTAINER_FOLDER}/agent.sock"
+CONTAINER_CA: Final = f"{CONTAINER_FOLDER}/ca.crt"
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ class Wiring:
     Attributes:
         orchestrator: its address for pods; empty: jobs run without one.
         sockets: the host's folder with a folder per claim, in which its pods find the node's socket.
+        with_ca: the orchestrator's authorities are there too.
     """
 
     orchestrator: str
     sockets: Path
+    with_ca: bool = False
 
 
 def device_name(uid: str, device: HeldDevice) -> str:
@@ -81,6 +84,7 @@ def _environment(claim: ClaimRecord, wiring: Wiring) -> list[str]:
         names.ENV_JOB_ID: claim.job,
         names.ENV_GROUP_ID: claim.group,
         names.ENV_NODE_SOCKET: CONTAINER_SOCKET,
+        names.ENV_TLS_CA: CONTAINER_CA if wiring.with_ca else "",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
     return [f"{name}={value}" for name, value in values.items() if value]

@@ -7,7 +7,6 @@ Bytes that are the same as before are not decoded again: with many claims that i
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -16,6 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from timeslice_driver.dra.records import Encoder, Records, decode
+from timeslice_driver.whole_files import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -110,35 +110,3 @@ class Checkpoint:
             number += 1
         self._path.rename(aside)
         return aside.name
-
-
-def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """The file has either its old content or the new one, whatever happens, and the new one when this returns.
-
-    Without `durable` that holds for the end of this process, not for the end of the machine.
-
-    Raises:
-        OSError: the disk fails; the old content is there.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
-    if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ class PluginConfig:
         orchestrator: address for the containers of claims; empty: none.
         state_dir: for what the plugin remembers; the two instances of a rolling update share it.
         sockets: the host's folder with a folder per claim, in which its containers find the node's socket.
+        ca: file of the authorities that the orchestrator's certificate must be of, for those containers; None: none.
         mode: `auto` publishes lanes where they work, else slots.
         host_memory: for snapshots, on the whole node (bytes); None: what the node may allocate, less the reserve.
         host_memory_reserve: bytes of allocatable memory that are for no snapshot.
@@ -36,6 +37,7 @@ class PluginConfig:
     orchestrator: str = ""
     state_dir: Path = Path("/var/lib/timeslice/dra")
     sockets: Path = Path("/run/timeslice/claims")
+    ca: Path | None = None
     mode: Literal["auto", "lanes", "slots"] = "auto"
     host_memory: int | None = None
     host_memory_reserve: int = DEFAULT_RESERVE

@@ -85,7 +85,7 @@ class DraPlugin:
         self._cluster = Cluster(api, config.node_name, self._changed)
         vendor = VendorCdi([config.cdi_static_dir, config.cdi_dir])
         files = Files(self._checkpoint, self._cdi, vendor, config.dev_root)
-        wiring = Wiring(config.orchestrator, config.sockets)
+        wiring = Wiring(config.orchestrator, config.sockets, with_ca=config.ca is not None)
         self._preparation = Preparation(files, parts, wiring, view=self.view, steps=steps)
         self._reports = Reports(api, node=config.node_name, instance=config.pod_uid)
         self._publication = Publication(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from timeslice_api.errors import ConfigError
+from timeslice_api.tls import is_loopback
 
 
 def open_to_this_machine(addresses: tuple[str, ...]) -> tuple[str, ...]:
@@ -15,14 +14,9 @@ def open_to_this_machine(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """
     found = tuple(address for address in addresses if not address.startswith("unix:"))
     for address in found:
-        if not _is_loopback(address):
+        if not is_loopback(address):
             message = f"{address} can be reached from other machines, and nothing says who may call"
             raise ConfigError(
                 message, hint="name a --tokens file, which `timeslice token` fills, or listen on a socket"
             )
     return found
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    return host in {"localhost", "::1"} or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None

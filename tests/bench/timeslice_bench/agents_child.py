@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 import grpc
+from timeslice_api.tls import TlsFiles, channel_credentials
 from timeslice_api.v1alpha1 import agent_link_pb2, agent_link_pb2_grpc, types_pb2
 
 from timeslice_bench.layout import Group, Layout
@@ -86,11 +87,21 @@ class IdleAgent:
         )
 
 
-async def main(target: str, layout: Layout) -> None:
-    """Runs one agent per node of the layout until the parent lets go; says ready when all are welcome."""
-    options = [("grpc.use_local_subchannel_pool", 1)]
+def _channel(target: str, ca: str, name: str) -> grpc.aio.Channel:
+    options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", 1)]
+    credentials = channel_credentials(target, TlsFiles(ca=ca))
+    if credentials is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, credentials, options=[*options, ("grpc.ssl_target_name_override", name)])
+
+
+async def main(target: str, layout: Layout, ca: str = "", name: str = "") -> None:
+    """Runs one agent per node of the layout until the parent lets go; says ready when all are welcome.
+
+    With a `ca` the target's certificate must be of it, and for that name.
+    """
     agents = [IdleAgent(node, group) for group in layout.groups for node in group.node_names()]
-    channels = [grpc.aio.insecure_channel(target, options=options) for _ in agents]
+    channels = [_channel(target, ca, name) for _ in agents]
     streams = [asyncio.create_task(agent.serve(channel)) for agent, channel in zip(agents, channels, strict=True)]
     try:
         async with asyncio.timeout(WELCOME_LIMIT_S + WELCOME_LIMIT_OF_EACH_S * len(agents)):
@@ -105,4 +116,4 @@ async def main(target: str, layout: Layout) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Layout.from_json(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], Layout.from_json(sys.argv[2]), *sys.argv[3:]))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from dra_kubeletplugin.apiserver import LEASES, Object
+from dra_kubeletplugin.apiserver import LEASES, Object, Resource
 
 from timeslice_bench.case import Effort, Measurement
 from timeslice_bench.child import child, module
@@ -29,6 +29,7 @@ from timeslice_bench.process_stats import Usage, usage
 GROUP_COUNT = 500
 SHARERS = 4  # jobs that are members of each
 PORT = 7070
+CONFIG_MAPS = Resource("", "v1", "configmaps")
 START_LIMIT_S = 180.0
 NOWHERE = {"nodeSelector": {"timeslice.dev/bench": "agents-of-the-bench"}}
 
@@ -75,7 +76,10 @@ async def _many_members(made: Bench, directory: Path) -> AsyncIterator[Object]:
     target = f"{pod['status']['podIP']}:{PORT}"
     try:
         await in_bursts(lambda name: made.api.create(GROUPS, group_object(name, seats=SHARERS, **NOWHERE)), names)
-        agents = module("agents_child", target, layout.to_json())
+        authority = await made.api.get(CONFIG_MAPS, "timeslice-orchestrator-ca", namespace=NAMESPACE)
+        ca = directory / "ca.crt"
+        ca.write_text(authority["data"]["ca.crt"])
+        agents = module("agents_child", target, layout.to_json(), str(ca), "timeslice-orchestrator")
         async with child("agents", agents, directory, start_limit_s=START_LIMIT_S):
             yield pod
     finally:

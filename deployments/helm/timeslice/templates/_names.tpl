@@ -30,6 +30,25 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-
 {{ include "timeslice.name" . }}-orchestrator.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.orchestrator.port }}
 {{- end -}}
 
+{{/* Where the orchestrator's certificate is. */}}
+{{- define "timeslice.tlsSecret" -}}
+{{- default (printf "%s-orchestrator-tls" (include "timeslice.name" .)) .Values.tls.existingSecret -}}
+{{- end -}}
+
+{{/* The names by which the orchestrator is dialled, with commas; localhost through `kubectl port-forward`. */}}
+{{- define "timeslice.orchestratorNames" -}}
+{{- $name := printf "%s-orchestrator" (include "timeslice.name" .) -}}
+{{- $namespaced := printf "%s.%s" $name .Release.Namespace -}}
+{{- printf "%s,%s,%s.svc,%s.svc.%s,localhost" $name $namespaced $namespaced $namespaced .Values.clusterDomain -}}
+{{- end -}}
+
+{{/* The ConfigMap with the authority; empty: it is in the Secret. */}}
+{{- define "timeslice.caConfigMap" -}}
+{{- if .Values.tls.caConfigMap -}}{{ .Values.tls.caConfigMap }}
+{{- else if not (or .Values.tls.existingSecret .Values.tls.certManager.issuerRef.name) -}}{{ include "timeslice.name" . }}-orchestrator-ca
+{{- end -}}
+{{- end -}}
+
 {{- define "timeslice.fillInClaims" -}}
 {{- $has := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
 {{- if or (eq (toString .Values.policies.fillInClaims) "true") (and (eq (toString .Values.policies.fillInClaims) "auto") $has) -}}true{{- end -}}

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from timeslice_orchestrator.discovery import file_watch
-from timeslice_orchestrator.discovery.file_watch import FileWatch
+from timeslice_api import file_watch
+from timeslice_api.file_watch import FileWatch
 
 
 @asynccontextmanager
