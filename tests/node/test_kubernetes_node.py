@@ -224,5 +224,5 @@ async def test_pods_get_the_authorities_of_the_orchestrator_and_those_that_repla
 
 
 async def test_authorities_that_cannot_be_read_are_told_at_the_start(machine: Machine, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot use .*/none.crt: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot use .*/none.crt: No such file"):
         await machine.start(ca=tmp_path / "none.crt")
