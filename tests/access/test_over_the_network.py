@@ -7,6 +7,7 @@ import logging
 
 import grpc.aio
 import pytest
+from certificates import Authority
 from network import Network, as_, bearer, token_of, write_tokens
 from running_orchestrator import stub_of
 from timeslice_api.errors import ConfigError, Forbidden, InvalidRequest, TimesliceError, Unauthenticated
@@ -166,7 +167,8 @@ async def test_a_token_that_was_taken_out_of_the_file_is_refused_at_the_next_cal
 
 
 async def test_an_orchestrator_that_other_machines_reach_does_not_start_without_tokens(network: Network) -> None:
-    config = OrchestratorConfig(network.running.config.state_dir.parent / "other", ("0.0.0.0:0",))
+    folder = network.running.config.state_dir.parent
+    config = OrchestratorConfig(folder / "other", ("0.0.0.0:0",), tls=Authority(folder).certificate("localhost"))
     with pytest.raises(ConfigError, match="can be reached from other machines, and nothing says who may call"):
         await Orchestrator(config).start()
 

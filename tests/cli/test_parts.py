@@ -10,6 +10,7 @@ import pytest
 from certificates import Authority
 from embedded import GPU_JOB, JOB_BYTES, TIMESLICE, Running, environment, timeslice
 from gpu_emulator.emulator import Emulator
+from timeslice_orchestrator.access.tokens_file import digest_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 
@@ -19,19 +20,23 @@ def test_orchestrator_and_node_run_apart_over_tls_with_groups_from_a_file(short_
     server, own = authority.certificate("localhost"), authority.certificate("node-1")
     groups = short_dir / "groups.yaml"
     groups.write_text("groups:\n  trainer-group:\n    jobs: [job-a]\n    devices:\n      node-1: all\n")
-    state = {"TIMESLICE_STATE_DIR": str(short_dir / "s")}
+    tokens = {"jobs": {"role": "job"}, "node-1": {"role": "node", "node": "node-1"}}
+    for name, may in tokens.items():
+        (short_dir / name).write_text(f"token-of-{name}")
+        may |= {"name": name, "token_sha256": digest_of(f"token-of-{name}")}
+    (short_dir / "tokens.yaml").write_text(json.dumps({"tokens": list(tokens.values())}))
+    state = {"TIMESLICE_STATE_DIR": str(short_dir / "s"), "TIMESLICE_TOKEN_FILE": str(short_dir / "jobs")}
     with Emulator(memory=48 << 20) as emulator:
         env = environment({**emulator.variables, **state})
         listen = ("--listen", "0.0.0.0:0", "--groups", str(groups), "--tls-client-ca", authority.file)
-        listen += ("--tls-cert", server.cert, "--tls-key", server.key)
+        listen += ("--tls-cert", server.cert, "--tls-key", server.key, "--tokens", str(short_dir / "tokens.yaml"))
         orchestrator = Running([str(TIMESLICE), "orchestrator", *listen], env)
         try:
             port = orchestrator.says("export TIMESLICE_ORCHESTRATOR=0.0.0.0:").rpartition(":")[2]
             at = ("--orchestrator", f"localhost:{port}")
             at += ("--tls-ca", authority.file, "--tls-cert", own.cert, "--tls-key", own.key)
-            node = Running(
-                [str(TIMESLICE), "node", *at, "--node-name", "node-1", "--dev-root", str(emulator.dev_root)], env
-            )
+            named = ("--node-name", "node-1", "--token-file", str(short_dir / "node-1"))
+            node = Running([str(TIMESLICE), "node", *at, *named, "--dev-root", str(emulator.dev_root)], env)
             try:
                 node.says("export TIMESLICE_NODE_SOCKET=")
                 job = ["--group", "trainer-group", "--", sys.executable, str(GPU_JOB), str(JOB_BYTES), "1", "0"]

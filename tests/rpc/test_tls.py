@@ -35,8 +35,8 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "authority")
 
 
-def orchestrator(folder: Path, tls: TlsFiles, address: str = "127.0.0.1:0") -> Orchestrator:
-    return Orchestrator(OrchestratorConfig(folder / "state", (address,), tls=tls))
+def orchestrator(folder: Path, tls: TlsFiles) -> Orchestrator:
+    return Orchestrator(OrchestratorConfig(folder / "state", ("127.0.0.1:0",), tls=tls))
 
 
 def dialled(running: Orchestrator) -> str:
@@ -100,7 +100,7 @@ async def test_clients_that_trust_the_authority_are_served_by_every_name_of_the_
     tmp_path: Path, authority: Authority
 ) -> None:
     trusting = TlsFiles(ca=authority.file)
-    async with orchestrator(tmp_path, authority.certificate("localhost", "127.0.0.1"), "0.0.0.0:0") as running:
+    async with orchestrator(tmp_path, authority.certificate("localhost", "127.0.0.1")) as running:
         port = running.addresses[0].rpartition(":")[2]
         for host in ("localhost", "127.0.0.1", "dns:///localhost"):
             await asked(f"{host}:{port}", trusting)

@@ -19,8 +19,8 @@ from timeslice.cli.options import (
     add_logging,
     add_option,
     add_state_dir,
-    add_tokens,
     add_tls_of_listener,
+    add_tokens,
     made,
     state_dir,
     tls_of_listener,
@@ -28,7 +28,7 @@ from timeslice.cli.options import (
 
 EXAMPLES = """\
   timeslice orchestrator --listen 10.0.0.1:7070 --tls-cert server.pem --tls-key server.key --tokens tokens.yaml
-  timeslice node --orchestrator 10.0.0.1:7070 --tls-ca ca.pem --token-file node-1.token          on each machine with GPUs
+  timeslice node --orchestrator 10.0.0.1:7070 --tls-ca ca.pem --token-file node-1.token     on each machine
 on each of two machines that share a folder, of which one leads; their jobs and nodes name both addresses:
   timeslice orchestrator --standby --state-dir /shared/timeslice --listen 10.0.0.1:7070 (and the rest as above)
   timeslice node --orchestrator 10.0.0.1:7070,10.0.0.2:7070 --tls-ca ca.pem --token-file node-1.token
