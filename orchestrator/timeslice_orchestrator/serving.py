@@ -37,6 +37,9 @@ _OPTIONS = (
     *SERVER_PINGS,
     ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a port to share
     ("grpc.max_receive_message_length", 4 << 20),
+    # A token has up to 8 KiB. Between the two limits gRPC refuses at random.
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
 )
 
 
