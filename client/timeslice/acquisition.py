@@ -82,7 +82,7 @@ class Acquisition:
         self._want, self._acquire, self._on_wait = want, acquire, on_wait
         self._registrations = list(registrations)
         self._clock, self._began = clock, clock()
-        self._asked = 0
+        self._asked, self._asked_at = 0, self._began
         self._failures = 0
         self._failure: TimesliceError | None = None
         self._waiting = ""  # why, as the orchestrator last told
@@ -105,14 +105,18 @@ class Acquisition:
         if self._registrations:
             call = self._registrations[0]
             return call if left is None else Call(call.method, call.request, min(call.timeout, left + CALLER_MARGIN_S))
-        self.may_be_queued = True
+        self.may_be_queued, self._asked_at = True, self._clock()
         slice_s = SLICES_S[min(self._asked, len(SLICES_S) - 1)]
         wait_s = slice_s if left is None else max(0.0, min(slice_s, left))
         limit = wait_s + MARGIN_S if left is None else min(wait_s + MARGIN_S, max(0.0, left) + CALLER_MARGIN_S)
         return Call(self._acquire(), self._request(wait_s), limit)
 
     def answered(self, answer: Any) -> Grant | None:
-        """The grant, or None when the next call is due."""
+        """The grant, or None when the next call is due.
+
+        A process that was stopped, or a machine that slept, may find a grant that has been waiting for longer than a
+        lease lives without being renewed. Only the orchestrator knows whether it is still one, so it is asked again.
+        """
         self._failures, self._failure, self._waiting = 0, None, ""
         if isinstance(answer, snapshot_agent_pb2.RegisterResponse):
             self._registrations.pop(0)
@@ -120,6 +124,8 @@ class Acquisition:
         self._asked += 1
         if answer.WhichOneof("outcome") == "lease":
             lease = answer.lease
+            if 0 < lease.ttl_s < self._clock() - self._asked_at:
+                return None
             groups = tuple(sorted(lease.group_ids)) or self._want.group_ids
             return Grant(groups, lease.lease_id, lease.fencing_token, lease.ttl_s, answer.waited_s, answer.restored)
         waiting = answer.waiting

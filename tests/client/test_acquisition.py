@@ -11,6 +11,7 @@ from timeslice.waiting import ProgressLine, WaitStatus
 from timeslice_api.errors import AcquireTimeout, JobNotAdmitted
 from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
+from timeslice_api.v1alpha1 import types_pb2
 
 
 class Clock:
@@ -79,6 +80,21 @@ def test_a_timeout_says_who_holds_and_the_place_or_that_nobody_answers() -> None
     acquisition.failed(Failure(grpc.StatusCode.UNAVAILABLE))
     with pytest.raises(AcquireTimeout, match=r"within 3 s: no answer: .*is it running"):
         acquisition.next_call()
+
+
+def test_a_grant_that_was_heard_when_its_lease_may_be_over_is_asked_for_again() -> None:
+    clock = Clock()
+    acquisition = made(clock)
+    granted = pb.AcquireResponse(lease=types_pb2.Lease(lease_id="lease-1", ttl_s=30))
+    first = acquisition.next_call()
+    clock.now += 31
+    assert acquisition.answered(granted) is None
+    again = acquisition.next_call()
+    assert again.request.request_id == first.request.request_id
+    clock.now += 29
+    grant = acquisition.answered(granted)
+    assert grant is not None
+    assert grant.lease_id == "lease-1"
 
 
 def test_pauses_after_failures_double_from_a_tenth_to_two_seconds() -> None:

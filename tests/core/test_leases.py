@@ -71,6 +71,16 @@ def test_a_suspect_lease_can_still_be_renewed() -> None:
     assert world.holds(held)
 
 
+def test_asking_again_for_a_lease_renews_it() -> None:
+    world = World(ONE)
+    world.join("a", "g", n1=["d1"])
+    held = world.hold("a", "g")
+    world.until(TTL + 1)
+    world.do(AcquireRequested(held, "a", ("g",)))
+    world.until(TTL + 1 + TTL + GRACE - 1)
+    assert world.holds(held)
+
+
 def test_a_lease_is_kept_while_a_node_of_its_job_is_not_heard() -> None:
     world = World(ONE)
     world.join("a", "g", n1=["d1"])

@@ -46,7 +46,8 @@ def _ask_again(books: Books, request: Request, event: AcquireRequested) -> None:
         raise InvalidRequest(f"job_id: request {event.request_id!r} belongs to another job", job_id=event.job_id)
     if set(event.group_ids) != set(record.group_ids):
         raise InvalidRequest(f"group_ids: request {event.request_id!r} was made for {', '.join(record.group_ids)}")
-    if request.lease:
+    if request.lease:  # its client lives, and has not heard of it
+        leases.renew(books, request)
         books.out.add(leases.granted(request))
     elif request.stage is Stage.DETACHED:
         request.go(Stage.WAITING)
