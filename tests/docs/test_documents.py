@@ -101,3 +101,10 @@ def test_links_between_the_documents_lead_to_files_that_exist() -> None:
         if not (document.parent / target).exists()
     ]
     assert not broken
+
+
+def test_a_test_that_the_documents_name_exists() -> None:
+    written = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = {name for document in DOCUMENTS for name in re.findall(r"`(test_\w+)`", document.read_text())}
+    assert named
+    assert not [name for name in sorted(named) if f"def {name}(" not in written]

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -144,13 +144,13 @@ async def _repeat(seconds: float, again: Callable[[], Any]) -> None:
     await again()
 
 
-def listen(armory: Armory, otherwise: Callable[[str], bool]) -> None:
-    """Reads standard input in a thread; `otherwise` may take a line first. Its end ends the process: nobody is left
-    who would."""
+def listen(armory: Armory, others: Sequence[Callable[[str], bool]]) -> None:
+    """Reads standard input in a thread; each of `others` may take a line first. Its end ends the process: nobody is
+    left who would."""
 
     def read() -> None:
         for line in sys.stdin:
-            if not otherwise(line.strip()):
+            if not any(take(line.strip()) for take in others):
                 armory.take(line)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -16,7 +16,7 @@ class Fault:
     """One fault.
 
     Attributes:
-        kind: what is done, for the report: kill, stop, delay, full, twice, late, clock, link, gpu.
+        kind: what is done, for the report: kill, stop, delay, full, twice, late, clock, link, gpu, memory, newcomer.
         role: to whom: orchestrator, node, helper, holder, waiter, parked, job, link or gpu.
         point: where in the code, or in which call of the GPU; empty: at a random moment.
         arm: for a fault at a named point.
@@ -37,7 +37,8 @@ class Fault:
     def where(self) -> str:
         """For the report."""
         side = "" if self.arm is None else "after " if self.arm.after else "before "
-        return f"{self.role} {side}{self.point}".strip()
+        how = " ".join(name for name in (self.mode, *self.gpu) if name not in ("call", "nth", "after"))
+        return " ".join(filter(None, [self.role, f"{side}{self.point}", how]))
 
 
 _STOP_S, _LONG_STOP_S = 0.6, 9.0  # the second outlasts a lease and its grace
@@ -69,16 +70,20 @@ def _at_random() -> Iterator[Fault]:
     for role in ("orchestrator", "node", "holder", "waiter"):
         yield Fault("stop", role, "outlasting a lease", seconds=_LONG_STOP_S)
     for role in ("orchestrator", "node"):
-        for seconds in (-3600.0, 2.0, 60.0):
-            yield Fault("clock", role, seconds=seconds)
+        for seconds in (2.0, 60.0):
+            yield Fault("clock", role, f"{seconds:g} s ahead", seconds=seconds)
+    yield Fault("memory", "host", "too little to park", seconds=1.5)
+    for _ in range(3):
+        yield Fault("newcomer", "job", "between look and lock")
 
 
 def _links() -> Iterator[Fault]:
-    for mode in ("cut", "silent", "deaf", "mute"):
-        yield Fault("link", "link", mode=mode, seconds=1.0)
-    yield Fault("link", "link", "slow", mode="open", seconds=2.0)
-    for mode in ("silent", "deaf", "mute"):
-        yield Fault("link", "link", "until it is noticed", mode=mode, seconds=18.0)
+    for whose in ("node", "jobs"):
+        for mode in ("cut", "silent", "deaf", "mute"):
+            yield Fault("link", whose, mode=mode, seconds=1.0)
+        yield Fault("link", whose, "slow", mode="open", seconds=2.0)
+        for mode in ("silent", "deaf", "mute"):
+            yield Fault("link", whose, "until it is noticed", mode=mode, seconds=18.0)
 
 
 # What a driver may answer at each step: not ready, out of memory, an OS error, unknown.

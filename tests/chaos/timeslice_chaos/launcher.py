@@ -7,7 +7,9 @@ what takes minutes in production happens within seconds.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +31,7 @@ def main() -> int:
     _PREPARE[role]()
     for point in POINTS[role]:
         armory.install(point, own)
-    armory.listen(own, _clock(log))
+    armory.listen(own, [_clock(log), *([_child(folder, arguments[0])] if role == "job" else [])])
     log.say("started", ppid=os.getppid())
     if role == "job":
         from timeslice_chaos import job
@@ -41,7 +43,7 @@ def main() -> int:
 
 
 def _clock(log: Log) -> Callable[[str], bool]:
-    """`clock SECONDS` makes both clocks of the process jump by that much."""
+    """`clock SECONDS` makes the clocks of the process jump ahead by that much."""
     jumped, real = {"by": 0.0}, {name: getattr(time, name) for name in ("monotonic", "time")}
     for name, function in real.items():
         setattr(time, name, lambda function=function: function() + jumped["by"])
@@ -51,6 +53,20 @@ def _clock(log: Log) -> Callable[[str], bool]:
             return False
         jumped["by"] += float(line.removeprefix("clock "))
         log.say("clock", by=jumped["by"])
+        return True
+
+    return take
+
+
+def _child(folder: str, job_id: str) -> Callable[[str], bool]:
+    """`child SECONDS` starts a further process of the job."""
+
+    def take(line: str) -> bool:
+        if not line.startswith("child "):
+            return False
+        command = [sys.executable, "-m", "timeslice_chaos.child", folder, job_id, line.removeprefix("child ")]
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        threading.Thread(target=child.wait, daemon=True).start()
         return True
 
     return take

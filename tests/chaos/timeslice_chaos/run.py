@@ -7,8 +7,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, pairwise
 from pathlib import Path
 
 from timeslice_chaos import deck
@@ -48,25 +49,39 @@ def run(seed: int, *, seconds: float, faults: Iterable[Fault] | None = None, kee
 
 
 def _live(world: World, report: Report, faults: Iterable[Fault], *, until: float) -> None:
-    striker = Striker(world, random.Random(report.seed))
+    chance = random.Random(report.seed)
     _await_service(world, since=0.0)
-    for fault in faults:
+    for together in _hands(faults, chance):
         if time.monotonic() > until:
             break
-        _suffer(world, striker, fault, report)
+        _suffer(world, together, report, chance)
     report.violations += [Violation("nothing is left", time.monotonic(), text) for text in world.end()]
 
 
-def _suffer(world: World, striker: Striker, fault: Fault, report: Report) -> None:
-    struck = striker.strike(fault)
-    (report.faults if struck else report.missed)[fault.kind, fault.where] += 1
+def _hands(faults: Iterable[Fault], chance: random.Random) -> Iterator[list[Fault]]:
+    """Mostly one, sometimes up to three that strike at the same time."""
+    dealt = iter(faults)
+    while together := list(islice(dealt, chance.choices((1, 2, 3), (6, 3, 1))[0])):
+        yield together
+
+
+def _suffer(world: World, together: list[Fault], report: Report, chance: random.Random) -> None:
+    strikers = [Striker(world, random.Random(chance.random())) for _ in together]
+    with ThreadPoolExecutor(len(together)) as pool:
+        struck = list(pool.map(lambda striker, fault: striker.strike(fault), strikers, together))
+    for fault, it_did in zip(together, struck, strict=True):
+        (report.faults if it_did else report.missed)[fault.kind, fault.where] += 1
     world.mend()
     whole = time.monotonic()
-    at = _await_service(world, since=whole)
-    if struck:
-        report.recoveries.append((fault.kind, at - whole))
-    told = f"all served again after {at - whole:.2f} s" if struck else "its moment did not come"
-    print(f"  {fault.kind:6} {fault.where:36} {told}", file=sys.stderr)
+    served_s = _await_service(world, since=whole) - whole
+    kinds = " + ".join(sorted({fault.kind for fault, it_did in zip(together, struck, strict=True) if it_did}))
+    if kinds:
+        report.recoveries.append((kinds, served_s))
+    told = ", ".join(
+        f"{fault.kind} {fault.where}{'' if it_did else ' (its moment did not come)'}"
+        for fault, it_did in zip(together, struck, strict=True)
+    )
+    print(f"  {served_s:5.2f} s after {told}", file=sys.stderr)
 
 
 def _await_service(world: World, *, since: float) -> float:

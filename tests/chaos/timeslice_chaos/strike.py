@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpu_emulator.emulator import Emulator
 from gpu_emulator.faults import Fault as GpuFault
 
+from timeslice_chaos.armory import Arm
 from timeslice_chaos.deck import Fault
 from timeslice_chaos.log import read
 from timeslice_chaos.process import ChaosError, Process, eventually
@@ -22,6 +24,8 @@ from timeslice_chaos.world import World
 
 REACH_S = 8.0  # how long a named point may take to be reached
 _FOUND_S = 5.0
+_CHILD_S = 4.0
+_SMALL_LIMIT = 1 << 20  # bytes, of a cgroup
 _T = TypeVar("_T")
 
 
@@ -88,7 +92,7 @@ class Striker:
         return True
 
     def _link(self, fault: Fault) -> bool:
-        proxy = self._choose(self._world.proxies)
+        proxy = self._world.jobs_proxy if fault.role == "jobs" else self._choose(self._world.proxies)
         proxy.set(Mode(fault.mode), delay_s=0.03 if fault.point == "slow" else 0.0)
         time.sleep(fault.seconds)
         proxy.set(Mode.OPEN)
@@ -99,6 +103,27 @@ class Striker:
         self._world.emulators[index].inject(GpuFault(**fault.gpu))
         trace, began = self._world.logs / f"gpu-{index}.jsonl", time.monotonic()
         return eventually(lambda: _was_told(trace, began), REACH_S)
+
+    def _memory(self, fault: Fault) -> bool:
+        self._world.host.limit(_SMALL_LIMIT)
+        time.sleep(fault.seconds)
+        self._world.host.limit(None)
+        return True
+
+    def _newcomer(self, _fault: Fault) -> bool:
+        """The node has looked who is there, and stops before it locks them; then there is one more."""
+        index = self._chance.randrange(len(self._world.nodes))
+        node, emulator = self._world.nodes[index], self._world.emulators[index]
+        if node.struck(Arm("locked", "stop"), within_s=REACH_S) is None:
+            return False
+        node.stopped = True
+        before = {process["pid"] for process in emulator.snapshot()["processes"]}
+        [*leaving] = [job for job in self._world.jobs if job.pid in _running(emulator)]
+        for job in leaving:
+            job.tell(f"child {_CHILD_S}")
+        came = leaving and eventually(lambda: _running(emulator) - before, _FOUND_S)
+        node.go_on()
+        return bool(came)
 
     def _of_role(self, role: str) -> list[Process]:
         world = self._world
@@ -150,8 +175,10 @@ class Striker:
             each.set(Mode.CUT)
             each.set(Mode.OPEN)
 
-    def _restart_a_job(self, _process: Process) -> None:
-        self._restart(self._choose(self._world.jobs))
+    def _restart_a_job(self, node: Process) -> None:
+        """One that registers with that node."""
+        index = node.name.rpartition("-")[2]
+        self._restart(self._choose([job for job in self._world.jobs if job.name.endswith(f"-{index}")]))
 
     def _fail_a_step(self, _process: Process) -> None:
         for emulator in self._world.emulators:
@@ -165,6 +192,8 @@ _WAYS: dict[str, Callable[[Striker, Fault], bool]] = {
     "full": Striker._full,
     "link": Striker._link,
     "gpu": Striker._gpu,
+    "memory": Striker._memory,
+    "newcomer": Striker._newcomer,
 }
 _PROVOCATIONS: dict[str, Callable[[Striker, Process], Any]] = {
     "epoch-raised": Striker._restart,
@@ -180,6 +209,11 @@ def _children(pid: int) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             yield from map(int, (task / "children").read_text().split())
+
+
+def _running(emulator: Emulator) -> set[int]:
+    """Pids with a context that are not locked."""
+    return {p["pid"] for p in emulator.snapshot()["processes"] if p["state"] == "RUNNING" and p["contexts"]}
 
 
 def _was_told(trace: Path, since: float) -> bool:

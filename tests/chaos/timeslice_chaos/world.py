@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import time
 import uuid
@@ -17,6 +18,7 @@ from timeslice.channel import open_channel
 from timeslice.cli.table import as_json
 from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc
 
+from timeslice_chaos.host import HostMemory
 from timeslice_chaos.job import GRANTED
 from timeslice_chaos.log import Log
 from timeslice_chaos.process import ChaosError, Process, eventually
@@ -42,10 +44,12 @@ class World:
         self.mark = uuid.uuid4().hex[:12]
         self.group_id = f"group-{self.mark}"
         self.log = Log(self.logs, "world")
-        self._socket = folder / "o" / "orchestrator.sock"
+        self.host = HostMemory(folder / "cgroup")
+        self._state = folder / "o"
         self.emulators = [self._emulator(index) for index in range(MACHINES)]
-        self.proxies = [Proxy(folder / f"link-{index}.sock", self._socket) for index in range(MACHINES)]
-        self.orchestrator = self._orchestrator()
+        self.proxies = [Proxy(folder / f"link-{index}.sock", self.socket) for index in range(MACHINES)]
+        self.jobs_proxy = Proxy(folder / "link-jobs.sock", self.socket)
+        self.orchestrator = self._orchestrator("orchestrator")
         self.nodes = [self._node(index) for index in range(MACHINES)]
         self.jobs = [self._job(*rank) for rank in RANKS]
 
@@ -57,28 +61,51 @@ class World:
         path = os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")]))
         return {**clean, "PYTHONPATH": path, "GRPC_ENABLE_FORK_SUPPORT": "0", MARK: self.mark, **own}
 
-    def _orchestrator(self) -> Process:
-        env = self._env(TIMESLICE_STATE_DIR=str(self.folder / "o"))
+    @property
+    def socket(self) -> Path:
+        """Of the orchestrator."""
+        return self._state / "orchestrator.sock"
+
+    def _orchestrator(self, name: str) -> Process:
+        env = self._env(TIMESLICE_STATE_DIR=str(self._state))
         ready = "export TIMESLICE_ORCHESTRATOR="
-        return Process("orchestrator", "orchestrator", [], env=env, logs=self.logs, ready=ready)
+        return Process(name, "orchestrator", [], env=env, logs=self.logs, ready=ready)
+
+    def replace_orchestrator(self) -> Process:
+        """Another one takes over, on a copy of the state, while the old one is stopped; that one is returned."""
+        old, old_state = self.orchestrator, self._state
+        old.stop()
+        self._state = self.folder / "o2"
+        shutil.copytree(old_state, self._state, ignore=shutil.ignore_patterns("*.sock*", "lock"))
+        self.orchestrator = self._orchestrator("orchestrator-2")
+        self.orchestrator.start()
+        self.orchestrator.wait_ready()
+        for proxy in self.links:
+            proxy.lead_to(self.socket)
+        return old
 
     def _node(self, index: int) -> Process:
         emulator, name = self.emulators[index], f"node-{index}"
         env = self._env(**emulator.variables, TIMESLICE_STATE_DIR=str(self.folder / name))
         link = f"unix://{self.proxies[index].path}"
         arguments = ["--node-name", name, "--group", self.group_id, "--orchestrator", link]
-        arguments += ["--dev-root", str(emulator.dev_root)]
+        arguments += ["--dev-root", str(emulator.dev_root), "--cgroup-root", str(self.host.root)]
         return Process(name, "node", arguments, env=env, logs=self.logs, ready="export TIMESLICE_NODE_SOCKET=")
 
     def _job(self, name: str, index: int) -> Process:
         job_id = f"{name}-{self.mark}"
         own = {
             **self.emulators[index].variables,
-            "TIMESLICE_ORCHESTRATOR": f"unix://{self._socket}",
+            "TIMESLICE_ORCHESTRATOR": f"unix://{self.jobs_proxy.path}",
             "TIMESLICE_NODE_SOCKET": str(self.folder / f"node-{index}" / "node.sock"),
             "TIMESLICE_GROUP_ID": self.group_id,
         }
         return Process(f"{job_id}-{index}", "job", [job_id, str(JOB_BYTES)], env=self._env(**own), logs=self.logs)
+
+    @property
+    def links(self) -> list[Proxy]:
+        """Of the nodes, and the one that all jobs share."""
+        return [*self.proxies, self.jobs_proxy]
 
     @property
     def processes(self) -> list[Process]:
@@ -123,7 +150,7 @@ class World:
     def group(self) -> dict[str, Any]:
         """The group, as people see it. ChaosError when the orchestrator does not answer."""
         try:
-            with open_channel(f"unix://{self._socket}") as channel:
+            with open_channel(f"unix://{self.socket}") as channel:
                 stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
                 return as_json(stub.GetGroup(orchestrator_pb2.GetGroupRequest(group_id=self.group_id), timeout=5))
         except grpc.RpcError as error:
@@ -171,7 +198,7 @@ class World:
         for process in reversed(self.processes):
             with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
                 process.kill(self.log)
-        for proxy in self.proxies:
+        for proxy in self.links:
             proxy.close()
         for emulator in self.emulators:
             emulator.__exit__(None, None, None)
