@@ -7,6 +7,7 @@ pkg/kubelet/cm/pod_container_manager_linux.go of Kubernetes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ class PodsDisagreeError(ValueError):
 
 @dataclass(frozen=True)
 class Membership:
-    """The cgroups of a process: one path per v1 controller, one in the unified hierarchy; None where there is none."""
+    """The cgroups of a process: one path per v1 controller, one in the unified hierarchy; None where there is none.
+
+    Paths begin where the reader's cgroup namespace does: outside of it they begin with `/..`.
+    """
 
     controllers: dict[str, str]
     unified: str | None
@@ -53,17 +57,9 @@ def parse(text: str) -> Membership:
         if not (first and second and path.startswith("/")):
             continue
         if number == "0" and not names:
-            unified = _visible(path)
-        controllers |= {name: _visible(path) for name in names.split(",") if name}
+            unified = path
+        controllers |= {name: path for name in names.split(",") if name}
     return Membership(controllers, unified)
-
-
-def _visible(path: str) -> str:
-    """Without the leading `/..` that a reader in another cgroup namespace gets."""
-    parts = [part for part in path.split("/") if part]
-    while parts and parts[0] == "..":
-        parts.pop(0)
-    return "/" + "/".join(parts)
 
 
 def pod_uids(text: str) -> tuple[str, ...]:
@@ -122,11 +118,14 @@ class CgroupFs:
     """The mounted cgroup hierarchies: unified at `root`, or v1 ones below it, or both.
 
     Args:
-        root: /sys/fs/cgroup; tests give a tree of their own.
+        root: /sys/fs/cgroup of the machine, whole; tests give a tree of their own.
+        pid: of the reader, as the hierarchy shows it: where it is, its cgroup namespace begins.
     """
 
-    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, root: Path = Path("/sys/fs/cgroup"), pid: int | None = None) -> None:
         self._root = root
+        self._pid = pid or os.getpid()
+        self._begins: dict[Path, Path | None] = {}  # by hierarchy
 
     @property
     def version(self) -> str:
@@ -141,34 +140,53 @@ class CgroupFs:
         """Every limit that binds a process with this text in /proc/PID/cgroup: its own cgroup's and its ancestors'."""
         membership = parse(text)
         if self.version == "v2":
-            found = [_head_room_v2(folder) for folder in _upwards(self._root, membership.unified)]
+            found = [_head_room_v2(folder) for folder in self._upwards(self._root, membership.unified)]
         else:
-            found = [_head_room_v1(folder) for folder in _upwards(self._root / "memory", membership.memory)]
+            found = [_head_room_v1(folder) for folder in self._upwards(self._root / "memory", membership.memory)]
         return tuple(room for room in found if room)
 
     def frozen(self, text: str) -> str | None:
         """The cgroup, own or ancestor, that is frozen or being frozen; None when none is."""
         membership = parse(text)
         unified = self._root if self.version == "v2" else self._root / "unified"
-        for folder in _upwards(unified, membership.unified):
+        for folder in self._upwards(unified, membership.unified):
             if _read(folder / "cgroup.freeze") == "1" or "frozen 1" in _read(folder / "cgroup.events"):
                 return str(folder)
-        for folder in _upwards(self._root / "freezer", membership.freezer):
+        for folder in self._upwards(self._root / "freezer", membership.freezer):
             if _read(folder / "freezer.state") in {"FROZEN", "FREEZING"}:
                 return str(folder)
         return None
 
+    def _upwards(self, mount: Path, path: str | None) -> Iterator[Path]:
+        """The folder of a cgroup and its ancestors, the mount's own last; those that cannot be seen are left out."""
+        if path is None or not mount.is_dir():
+            return
+        folder = self._located(mount, path)
+        while folder != mount:
+            if folder.is_dir():
+                yield folder
+            folder = folder.parent
+        yield mount
 
-def _upwards(mount: Path, path: str | None) -> Iterator[Path]:
-    """The folder of a cgroup and its ancestors, the mount's own last; those that cannot be seen are left out."""
-    if path is None or not mount.is_dir():
-        return
-    folder = mount / path.lstrip("/")
-    while folder != mount:
-        if folder.is_dir():
-            yield folder
-        folder = folder.parent
-    yield mount
+    def _located(self, mount: Path, path: str) -> Path:
+        """Where a path of /proc/PID/cgroup is below the mount, and never above it."""
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        begin = self._begin(mount) if ".." in parts else mount
+        below = list((begin or mount).relative_to(mount).parts)
+        for part in parts:
+            if part != "..":
+                below.append(part)
+            elif below:
+                below.pop()
+        return mount.joinpath(*below)
+
+    def _begin(self, mount: Path) -> Path | None:
+        """The reader's own cgroup. A container without privileges has a cgroup namespace that begins there."""
+        if mount not in self._begins:
+            walked = (Path(folder) for folder, _, _ in os.walk(mount))
+            own = str(self._pid)
+            self._begins[mount] = next((each for each in walked if own in _read(each / "cgroup.procs").split()), None)
+        return self._begins[mount]
 
 
 def _head_room_v2(folder: Path) -> HeadRoom | None:

@@ -154,6 +154,29 @@ def test_every_mount_has_its_volume_and_names_are_not_used_twice() -> None:
         assert len(env) == len(set(env))
 
 
+def test_no_container_may_write_to_its_image_or_has_more_rights_than_are_listed() -> None:
+    for options in ((), ("--set=node.privileged=false,node.runtimeClassName=nvidia",)):
+        objects = rendered(*options)
+        for each in [each for kind in ("DaemonSet", "Deployment", "Job") for each in of_kind(objects, kind)]:
+            pod = each["spec"]["template"]["spec"]
+            (container,) = pod["containers"]
+            rights = container["securityContext"]
+            assert rights["readOnlyRootFilesystem"]
+            assert "hostNetwork" not in pod
+            if each["kind"] == "DaemonSet" and not options:
+                assert rights["privileged"]
+                continue
+            assert not rights["allowPrivilegeEscalation"]
+            assert rights["capabilities"]["drop"] == ["ALL"]
+            profile = {**pod.get("securityContext", {}), **rights}["seccompProfile"]
+            assert profile == {"type": "RuntimeDefault"}
+            if each["kind"] != "DaemonSet":
+                assert "add" not in rights["capabilities"]
+                assert pod["securityContext"]["runAsNonRoot"]
+    (daemon_set,) = of_kind(objects, "DaemonSet")
+    assert daemon_set["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+
+
 def volume(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     (daemon,) = of_kind(objects, kind)
     (found,) = [each for each in daemon["spec"]["template"]["spec"]["volumes"] if each["name"] == name]
@@ -214,6 +237,7 @@ def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> N
             ["--set=tls.existingSecret=s,tls.certManager.issuerRef.name=i"],
             "tls: existingSecret and certManager.issuerRef",
         ),
+        (["--set=node.runtimeClassName=nvidia"], "Set node.privileged: false too"),
         (["--set=tls.caConfigMap=c"], "tls.caConfigMap: it goes with existingSecret or certManager"),
         (["--set=telemetry.orchestratorPort=7070"], "orchestrator.port and telemetry.orchestratorPort are both 7070"),
         (["--set=node.updateStrategy.rollingUpdate.maxSurge=0"], "node.updateStrategy: maxSurge and maxUnavailable"),

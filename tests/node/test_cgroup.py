@@ -162,6 +162,23 @@ def test_in_hybrid_mode_memory_is_counted_by_v1(tmp_path: Path) -> None:
     assert [room.limit for room in cgroups.head_rooms("4:memory:/job\n0::/other")] == [1000]
 
 
+def test_limits_are_found_from_a_container_whose_cgroup_namespace_begins_at_its_own_cgroup(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("memory")
+    own, other = tmp_path / "kubepods/podA/c1", tmp_path / "kubepods/podB/c2"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "memory.max").write_text("1000")
+        (folder / "memory.current").write_text("400")
+        (folder / "cgroup.procs").write_text("1\n")
+    (own / "cgroup.procs").write_text("41\n42\n")
+    (other.parent / "memory.max").write_text("900")
+    (other.parent / "memory.current").write_text("300")
+    cgroups = CgroupFs(tmp_path, pid=42)
+    assert [room.path for room in cgroups.head_rooms("0::/../../podB/c2")] == [str(other), str(other.parent)]
+    assert cgroups.head_rooms("0::/../../../../../../etc") == ()  # never above the mount
+    assert CgroupFs(tmp_path, pid=7).head_rooms("0::/../../podB/c2") == ()  # where it is cannot be told
+
+
 def test_a_cgroup_that_cannot_be_seen_leaves_its_visible_ancestors(tmp_path: Path) -> None:
     cgroups = make(tmp_path, {"cgroup.controllers": "", "memory.max": "9", "memory.current": "1"})
     assert [room.limit for room in cgroups.head_rooms("0::/not/here")] == [9]

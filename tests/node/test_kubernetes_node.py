@@ -226,3 +226,27 @@ async def test_pods_get_the_authorities_of_the_orchestrator_and_those_that_repla
 async def test_authorities_that_cannot_be_read_are_told_at_the_start(machine: Machine, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot use .*/none.crt: No such file"):
         await machine.start(ca=tmp_path / "none.crt")
+
+
+async def test_a_node_listens_on_the_network_for_those_alone_who_read_its_metrics(machine: Machine) -> None:
+    before = listening()
+    node = await machine.start()
+    await machine.prepared()
+    async with asyncio.timeout(20):
+        while node.node is None:
+            await asyncio.sleep(0.05)
+    assert listening() - before == {node.telemetry_port}
+
+
+def listening() -> set[int]:
+    """TCP ports that this process listens on."""
+    inodes = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in inodes}
