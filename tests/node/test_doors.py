@@ -1,4 +1,4 @@
-"""What reaches a node from the network: commands on the stream that it opened, for members by name, and nothing else."""
+"""What reaches a node from the network: commands on the stream that it opened, for members by name; nothing else."""
 
 from __future__ import annotations
 
