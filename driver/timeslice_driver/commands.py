@@ -24,7 +24,7 @@ class Command:
     command_id: int
     epoch: int
     token: int
-    targets: Mapping[Member, PartState]
+    targets: Mapping[Member, PartState | None]
     lock_timeout_s: float = 0.0
 
 
@@ -69,7 +69,9 @@ class Commands:
                 self._known.popitem(last=False)
         return await asyncio.shield(self._known[key])
 
-    async def bring(self, targets: Mapping[Member, PartState], *, lock_timeout_s: float = 0.0) -> tuple[Part, ...]:
+    async def bring(
+        self, targets: Mapping[Member, PartState | None], *, lock_timeout_s: float = 0.0
+    ) -> tuple[Part, ...]:
         """Moves parts as a command would, for somebody on this node. Goes on when its caller is gone."""
         move = asyncio.create_task(self._move(targets, lock_timeout_s))
         self._moves.add(move)
@@ -83,7 +85,7 @@ class Commands:
     async def _carry_out(self, command: Command) -> Answer:
         return Answer(command, await self._move(command.targets, command.lock_timeout_s))
 
-    async def _move(self, targets: Mapping[Member, PartState], lock_timeout_s: float) -> tuple[Part, ...]:
+    async def _move(self, targets: Mapping[Member, PartState | None], lock_timeout_s: float) -> tuple[Part, ...]:
         parts = self._existing(targets)
         devices = {device_id for part in parts for device_id in part.device_ids}
         for member in targets:

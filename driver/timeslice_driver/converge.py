@@ -60,22 +60,25 @@ class Convergence:
     """One command.
 
     Args:
-        targets: the wanted state (RUNNING, LOCKED or PARKED) of each member; members without a part here are passed
-            over.
+        targets: the wanted state (RUNNING, LOCKED or PARKED) of each member, or None where the driver is only asked for
+            the true state; members without a part here are passed over.
         lock_timeout_s: how long locks may take, all together (seconds).
     """
 
-    def __init__(self, shop: Workshop, targets: Mapping[Member, PartState], *, lock_timeout_s: float) -> None:
+    def __init__(self, shop: Workshop, targets: Mapping[Member, PartState | None], *, lock_timeout_s: float) -> None:
         self._shop = shop
         self._table = shop.table
-        self._targets = {member: state for member, state in targets.items() if shop.table.get(member)}
+        here = {member: state for member, state in targets.items() if shop.table.get(member)}
+        self._targets = {member: state for member, state in here.items() if state}
+        self._asked = [member for member, state in here.items() if not state]
         self._lock_by = time.monotonic() + lock_timeout_s
         self._done: dict[Step, set[ProcessId]] = {step: set() for step in Step}
 
     async def run(self) -> None:
         """Does it. Never raises for a part's sake: faults are in the table, with the states that were reached."""
-        for part in self._parts(self._targets):
+        for part in self._parts((*self._targets, *self._asked)):
             self._table.put(replace(part, fault=None, timings=Timings()))
+        await self._ask()
         try:
             await self._recheck_failed()
             await self._bring_away()
@@ -83,6 +86,13 @@ class Convergence:
         except AbandonedError as error:
             self._blame(error.faults)
         self._shop.journal.flush_soon()
+
+    async def _ask(self) -> None:
+        if self._asked:
+            await self._shop.survey.ask(self._asked)
+        for part in self._parts(self._asked):
+            if part.state is PartState.FAILED:
+                self._table.put(replace(part, fault=_failed(part)))
 
     async def _recheck_failed(self) -> None:
         """A process that gave no answer may give one now."""

@@ -19,7 +19,8 @@ _STATES = {
     PartState.PARKED: types_pb2.PART_STATE_PARKED,
     PartState.FAILED: types_pb2.PART_STATE_FAILED,
 }
-_WANTED = {
+_WANTED: dict[int, PartState | None] = {
+    types_pb2.PART_STATE_UNSPECIFIED: None,
     types_pb2.PART_STATE_RUNNING: PartState.RUNNING,
     types_pb2.PART_STATE_LOCKED: PartState.LOCKED,
     types_pb2.PART_STATE_PARKED: PartState.PARKED,

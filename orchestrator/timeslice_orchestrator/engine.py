@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from timeslice_api.errors import RequestEnded, Stopping, StoreFailed
+from timeslice_api.errors import RequestEnded, Stopping, StoreFailed, Unavailable
 
 from timeslice_orchestrator.core.effects import (
     Drop,
@@ -31,18 +31,19 @@ from timeslice_orchestrator.core.effects import (
     GroupChanged,
     LeasesEnded,
     Refused,
+    ResetDone,
     Save,
     SendCommand,
     WakeAt,
     WithdrawAccepted,
 )
-from timeslice_orchestrator.core.events import AcquireRequested, Event, Tick, WaiterDetached
+from timeslice_orchestrator.core.events import AcquireRequested, Event, ResetRequested, Tick, WaiterDetached
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import GroupId, GroupView, RequestId, WaitingView
 from timeslice_orchestrator.outgoing import Outgoing
 from timeslice_orchestrator.store import NodeRecord, Store
 from timeslice_orchestrator.unwritten import Unwritten
-from timeslice_orchestrator.waits import Waits, Watchers, stopping
+from timeslice_orchestrator.waits import Resets, Waits, Watchers, stopping
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Engine:
         self._store = store
         self._unwritten = Unwritten(store)
         self._waits = Waits()
+        self._resets = Resets()
         self._watchers = Watchers()
         self._outgoing = Outgoing(
             self._unwritten,
@@ -147,6 +149,25 @@ class Engine:
         finally:
             if granted is None and event.request_id not in self._waits:
                 self.post(WaiterDetached(event.request_id))
+
+    async def reset(self, event: ResetRequested, wait_s: float) -> ResetDone:
+        """Asks for a reset, and waits for its outcome.
+
+        Raises:
+            TimesliceError: it is refused, or Unavailable when a node has not answered within `wait_s` seconds.
+        """
+        self._admit()
+        with self._resets.waiting(event.reset_id) as outcome:
+            self._step(event)
+            try:
+                async with asyncio.timeout(wait_s):
+                    done = await outcome
+            except TimeoutError:
+                message = f"a node has not told the state of {event.job_id} within {wait_s:g} s"
+                raise Unavailable(message, hint="`timeslice status` names it", job_id=event.job_id) from None
+        if done.error is not None:
+            raise done.error
+        return done
 
     async def _granted(self, event: AcquireRequested) -> Granted:
         if granted := await self._ask(event, 0):
@@ -216,6 +237,7 @@ class Engine:
         if self._waking is not None:
             self._waking.cancel()
         self._waits.fail_all(stopping())
+        self._resets.fail_all(stopping())
         self._watchers.wake_all()
         if lost := len(self._unwritten):
             why = self._unwritten.failure.message if self._unwritten.failure else "no time was left"
@@ -254,7 +276,7 @@ class Engine:
                 self._wake_at(at)
             case GroupChanged(group_id):
                 self._watchers.wake(group_id)
-            case Granted() | Refused() | WithdrawAccepted() | SendCommand() | LeasesEnded():
+            case Granted() | Refused() | WithdrawAccepted() | SendCommand() | LeasesEnded() | ResetDone():
                 self._outgoing.add(effect)
 
     def _carry_out(self, effect: Effect) -> None:
@@ -267,6 +289,8 @@ class Engine:
                 self._waits.fail(request_id, RequestEnded(f"request {request_id} was withdrawn"))
             case SendCommand():
                 self._send(effect)
+            case ResetDone():
+                self._resets.done(effect)
             case LeasesEnded(lease_ids, job_id, reason):
                 named = ",".join(lease_ids)
                 fields = {"job_id": job_id, "lease_id": named, "reason": reason}

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from timeslice_api.errors import StoreFailed
 
-from timeslice_orchestrator.core.effects import Effect, Granted, LeasesEnded, Refused, SendCommand
+from timeslice_orchestrator.core.effects import Effect, Granted, LeasesEnded, Refused, ResetDone, SendCommand
 from timeslice_orchestrator.unwritten import Unwritten
 from timeslice_orchestrator.waits import Wait, Waits, fail, stopping
 
 _GATHERED_TURNS = 12  # a sixth more hand-offs a second than 4 when busy; costs a quiet orchestrator about 0.2 ms
+# The others are answers to calls, which fail now and ask again.
+_KEPT = SendCommand | Refused | LeasesEnded | ResetDone
 
 
 @dataclass(slots=True)
@@ -184,7 +186,7 @@ class Outgoing:
         for wait in held.asked:
             fail(wait, error)
         # Answers are not kept: whoever asks again is answered anew.
-        self._next = _Batch([kept for kept in held.effects if isinstance(kept, SendCommand | Refused | LeasesEnded)])
+        self._next = _Batch([kept for kept in held.effects if isinstance(kept, _KEPT)])
         self._end_overdue()
         if self._gathering is not None:
             self._gathering.cancel()

@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from timeslice_api.errors import Stopping, TimesliceError
 
-from timeslice_orchestrator.core.effects import Granted
+from timeslice_orchestrator.core.effects import Granted, ResetDone
 from timeslice_orchestrator.core.model import GroupId, RequestId
 
 Wait: TypeAlias = "asyncio.Future[Granted | None]"
@@ -52,6 +52,33 @@ class Waits:
         """Ends every call."""
         for request_id in self._waits:
             self.fail(request_id, error)
+
+
+class Resets:
+    """The Resets at the server, each with an id of its own."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, asyncio.Future[ResetDone]] = {}
+
+    @contextmanager
+    def waiting(self, reset_id: str) -> Iterator[asyncio.Future[ResetDone]]:
+        """The call's wait for its outcome."""
+        self._waits[reset_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield self._waits[reset_id]
+        finally:
+            del self._waits[reset_id]
+
+    def done(self, effect: ResetDone) -> None:
+        """Answers the call, if it is still here."""
+        wait = self._waits.get(effect.reset_id)
+        if wait is not None and not wait.done():
+            wait.set_result(effect)
+
+    def fail_all(self, error: TimesliceError) -> None:
+        """Ends every call."""
+        for wait in self._waits.values():
+            fail(wait, error)
 
 
 class Watchers:

@@ -14,7 +14,7 @@ from timeslice.cli.main import main, parser_of_all
 from timeslice.cli.options import made
 from timeslice_api.errors import ConfigError
 
-COMMANDS = ["up", "run", "status", "release", "drain", "resume", "doctor", "orchestrator", "node"]
+COMMANDS = ["up", "run", "status", "release", "drain", "resume", "reset", "doctor", "orchestrator", "node"]
 
 
 @pytest.fixture(autouse=True)

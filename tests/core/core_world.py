@@ -17,8 +17,8 @@ from timeslice_orchestrator.core.effects import (
     GroupChanged,
     LeasesChecked,
     LeasesEnded,
-    QuarantineEnded,
     Refused,
+    ResetDone,
     Save,
     SendCommand,
     WakeAt,
@@ -62,12 +62,13 @@ NO_MEMORY = Fault("HostMemory", "needs 4 GB, has 1 GB", "raise the limit", retry
 
 @dataclass
 class SimPart:
-    """The truth about a part; `resident` matters for FAILED only."""
+    """The truth about a part; `resident` and `mute` (the driver gave no answer) matter for FAILED only."""
 
     devices: frozenset[str]
     state: PartState = EMPTY
     resident: bool = False
     fault: Fault | None = None
+    mute: bool = False
 
     @property
     def on_devices(self) -> bool:
@@ -105,7 +106,11 @@ class SimNode:
         command = self.inbox.popleft()
         assert not self.tokens or command.token > self.tokens[-1], "tokens of commands must rise"
         self.tokens.append(command.token)
-        targets = {key: target for key, target in command.targets if key in self.parts}
+        here = [(key, target) for key, target in command.targets if key in self.parts]
+        if any(target is None for _, target in here):
+            self._look(command)
+            return
+        targets = {key: target for key, target in here if target}
         for part in map(self.parts.__getitem__, targets):
             part.fault = None
         away = [key for key, target in targets.items() if target is PARKED or self.parts[key].state is RUNNING]
@@ -121,6 +126,15 @@ class SimNode:
                     self._to(key, RUNNING)
         took = Timings(0.5, 1.0, 2.0, 0.25)
         reports = tuple(self.report(key, took) for key in targets)
+        self.outbox.append(CommandDone(self.name, command.command_id, reports))
+
+    def _look(self, command: SendCommand) -> None:
+        """The driver tells the truth: what it only gave no answer about is parked, in fact."""
+        keys = [key for key, _ in command.targets if key in self.parts]
+        for part in map(self.parts.__getitem__, keys):
+            if part.state is FAILED and part.mute:
+                part.state, part.fault, part.mute = PARKED, None, False
+        reports = tuple(map(self.report, keys))
         self.outbox.append(CommandDone(self.name, command.command_id, reports))
 
     def _restore(self, key: MemberKey, target: PartState) -> None:
@@ -176,6 +190,7 @@ class World:
         self.grants: list[Granted] = []
         self.refused: dict[str, TimesliceError] = {}
         self.lost: dict[str, str] = {}
+        self.resets: dict[str, ResetDone] = {}
         self.wake_at: float | None = None
         self._ids = 0
         self.core = Core(settings)
@@ -189,6 +204,7 @@ class World:
         effects = self.core.step(event, self.now)
         for effect in effects:
             self._carry_out(effect)
+        self.resets |= {effect.reset_id: effect for effect in effects if isinstance(effect, ResetDone)}
         return effects
 
     def _carry_out(self, effect: Effect) -> None:
@@ -210,7 +226,7 @@ class World:
                     self.on_loss(lease_id.removeprefix("lease-"), reason)
             case WakeAt(at):
                 self.wake_at = at
-            case YieldAccepted() | WithdrawAccepted() | LeasesChecked() | QuarantineEnded() | GroupChanged():
+            case YieldAccepted() | WithdrawAccepted() | LeasesChecked() | ResetDone() | GroupChanged():
                 pass
 
     def on_grant(self, granted: Granted) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from core_judge import Judge
 from core_world import BUSY, LOCKED, NO_MEMORY, PARKED, RUNNING, Breakage
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from timeslice_api.errors import InvalidRequest, TimesliceError
-from timeslice_orchestrator.core.events import Drained, ForceReleased, PartsReported, Resumed
+from timeslice_api.errors import InvalidRequest, JobNotFound, TimesliceError, Unavailable
+from timeslice_orchestrator.core.events import Drained, ForceReleased, PartsReported, ResetRequested, Resumed
 from timeslice_orchestrator.core.model import MemberKey, Settings
 
 GROUPS = {
@@ -216,6 +218,11 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(group=st.sampled_from([*GROUPS]))
     def resume(self, group: str) -> None:
         self.world.do(Resumed(group))
+
+    @rule(group=st.sampled_from(["", *GROUPS]), job=st.sampled_from("ab"))
+    def reset(self, group: str, job: str) -> None:
+        with contextlib.suppress(JobNotFound, Unavailable):
+            self.world.do(ResetRequested("reset", job, group))
 
     @rule(connect=st.booleans())
     def restart(self, connect: bool) -> None:

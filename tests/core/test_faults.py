@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from core_world import BUSY, EMPTY, FAILED, LOCKED, NO_MEMORY, PARKED, RUNNING, SETTINGS, Breakage, World
 from timeslice_api.errors import JobQuarantined, OperationFailed
-from timeslice_orchestrator.core.effects import QuarantineEnded
-from timeslice_orchestrator.core.events import CommandDone, PartsReported, Resumed
+from timeslice_orchestrator.core.events import CommandDone, PartsReported
 from timeslice_orchestrator.core.model import Fault, MemberKey, PartReport, QuarantineRecord
 
 A, B = MemberKey("a", "g"), MemberKey("b", "g")
@@ -337,7 +336,6 @@ def test_a_quarantine_ends_when_the_driver_tells_the_state_again() -> None:
     world = one_node()
     world.do(PartsReported("n1", (PartReport(A, frozenset({"d1"}), FAILED, resident=False),)))
     assert QuarantineRecord(A, "failed on n1") in world.store.values()
-    assert QuarantineEnded(()) in world.do(Resumed("g"))
     with pytest.raises(JobQuarantined):
         world.acquire("a", "g")
     world.nodes["n1"].parts[A].state = PARKED

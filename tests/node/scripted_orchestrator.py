@@ -17,6 +17,7 @@ STATES = {
     "RUNNING": types_pb2.PART_STATE_RUNNING,
     "LOCKED": types_pb2.PART_STATE_LOCKED,
     "PARKED": types_pb2.PART_STATE_PARKED,
+    "as it is": types_pb2.PART_STATE_UNSPECIFIED,
 }
 
 

@@ -13,6 +13,7 @@ from node_world import MIB, NAMES, World, cuda_state, in_use
 from scripted_orchestrator import ScriptedOrchestrator
 from timeslice_api.errors import OrchestratorInCharge
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
+from timeslice_api.v1alpha1 import types_pb2
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -197,9 +198,26 @@ async def test_a_target_that_is_no_state_to_be_brought_to_is_refused(
     world: World, orchestrator: ScriptedOrchestrator
 ) -> None:
     await linked(world, orchestrator)
-    command = pb.Command(command_id=9, epoch=1, targets=[pb.Target()])
+    command = pb.Command(command_id=9, epoch=1, targets=[pb.Target(state=types_pb2.PART_STATE_EMPTY)])
     orchestrator._outbox.put_nowait(pb.OrchestratorMessage(command=command))
     assert (await orchestrator.result()).refused.reason == "InvalidCommand"
+
+
+async def test_where_only_the_state_is_asked_for_the_driver_tells_it_and_nothing_moves(
+    world: World, orchestrator: ScriptedOrchestrator, jobs: Jobs
+) -> None:
+    await linked(world, orchestrator)
+    sound, spoilt = jobs(2 * MIB), jobs(2 * MIB)
+    for name, job in (("a", sound), ("b", spoilt)):
+        await world.register(name, job.pid)
+    await orchestrator.command({A: "PARKED", B: "PARKED"})
+    world.emulator.inject(Fault("restore", pid=spoilt.pid, poison=True))
+    assert states(await orchestrator.command({B: "RUNNING"})) == {"b": "FAILED"}
+    world.emulator.inject(Fault("lock", rc=909))  # nothing of that kind may be called
+    result = await orchestrator.command({A: "as it is", B: "as it is"})
+    assert states(result) == {"a": "PARKED", "b": "FAILED"}
+    assert {part.member.job_id: part.fault.reason for part in result.parts} == {"a": "", "b": "Unrecoverable"}
+    assert [cuda_state(world.emulator, job.pid) for job in (sound, spoilt)] == ["CHECKPOINTED", "CHECKPOINTED"]
 
 
 async def test_a_broken_stream_changes_nothing_and_the_node_dials_again(

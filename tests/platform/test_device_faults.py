@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, started_cluster
+from embedded import timeslice
 from patience import eventually
 from turns import go_on, parked_and_holding
 
@@ -52,6 +53,9 @@ def test_a_job_whose_restore_spoils_it_is_refused_with_the_reason_and_the_others
     holder.does("acquire", "check", "yield")
     parked.tell("acquire")
     assert parked.hears().startswith("failed acquire JobQuarantined")
+    reset = timeslice("reset", "job-a", "--orchestrator", cluster.address)
+    assert reset.returncode == 1
+    assert "job-a stays in quarantine in trainer-group: process" in reset.stderr
     parked.kill()
     eventually(lambda: cluster.states("job-a") == [])
     again = cluster.job("job-a")

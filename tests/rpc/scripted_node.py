@@ -142,7 +142,7 @@ class ScriptedNode:
         named = []
         for target in command.targets:
             mine = self.parts[target.member.job_id, target.member.group_id]
-            if mine.state != EMPTY:
+            if mine.state != EMPTY and target.state != types_pb2.PART_STATE_UNSPECIFIED:
                 mine.state = target.state
                 mine.resident = target.state != PARKED
             named.append(mine)

@@ -1,4 +1,4 @@
-"""What people do and see: watch, force release, drain, resume."""
+"""What people do and see: watch, force release, drain, resume, reset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from running_orchestrator import Running
 from scripted_node import PARKED, RUNNING, ScriptedNode, part
-from timeslice_api.errors import GroupNotFound
+from timeslice_api.errors import GroupNotFound, OperationFailed, Stopping, Unavailable
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
+from timeslice_api.v1alpha1 import types_pb2
 
 PARTS = (part("job-a", "g", "d1", state=RUNNING), part("job-b", "g", "d1", state=PARKED))
 
@@ -112,6 +113,49 @@ async def test_a_drained_group_grants_nothing_until_it_is_resumed(running: Runni
         await asyncio.sleep(0.05)
         await running.call(running.stub.Resume(pb.ResumeRequest(group_id="g")))
         assert (await waiting).lease.job_id == "job-a"
+
+
+async def quarantined(running: Running, node: ScriptedNode) -> types_pb2.Part:
+    """A part of job-a that failed; what the node is told of it from now on is as the test says."""
+    await node.joins(part("job-a", "g", "d1", state=types_pb2.PART_STATE_FAILED))
+    async with asyncio.timeout(5):
+        while not [member for member in (await running.group()).members if member.quarantine_reason]:
+            await asyncio.sleep(0.01)
+    return node.parts["job-a", "g"]
+
+
+async def test_a_reset_ends_a_quarantine_when_the_node_finds_the_state_sound(running: Running) -> None:
+    async with ScriptedNode(running.channel, "n1", {"g": ("d1",)}) as node:
+        mine = await quarantined(running, node)
+        with pytest.raises(OperationFailed, match="job-a stays in quarantine in g: failed on n1"):
+            await running.call(running.stub.Reset(pb.ResetRequest(job_id="job-a")))
+        mine.state = PARKED
+        answer = await running.call(running.stub.Reset(pb.ResetRequest(job_id="job-a", group_id="g")))
+        assert list(answer.group_ids) == ["g"]
+        assert not list((await running.call(running.stub.Reset(pb.ResetRequest(job_id="job-a")))).group_ids)
+        assert await running.lease("r1", "job-a")
+
+
+async def test_a_reset_ends_within_a_time_when_a_node_does_not_answer(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timeslice_orchestrator.rpc.service._RESET_S", 0.1)
+    async with ScriptedNode(running.channel, "n1", {"g": ("d1",)}, obeys=False) as node:
+        await quarantined(running, node)
+        with pytest.raises(Unavailable, match=r"a node has not told the state of job-a within 0\.1 s"):
+            await running.call(running.stub.Reset(pb.ResetRequest(job_id="job-a")))
+        await node.answer(await node.commands.get())  # too late: nobody waits for it
+        assert (await running.group()).members[0].quarantine_reason
+
+
+async def test_a_reset_that_is_waited_for_ends_with_the_orchestrator(running: Running) -> None:
+    async with ScriptedNode(running.channel, "n1", {"g": ("d1",)}, obeys=False) as node:
+        await quarantined(running, node)
+        resetting = asyncio.create_task(running.call(running.stub.Reset(pb.ResetRequest(job_id="job-a"))))
+        await node.commands.get()
+        await running.stop()
+        with pytest.raises(Stopping):
+            await resetting
 
 
 @pytest.mark.parametrize("method", ["Drain", "Resume", "ForceRelease"])

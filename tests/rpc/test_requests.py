@@ -66,6 +66,8 @@ BAD = {
         "job_id 'job a' is not a name",
     ),
     "a drain of nothing": ("Drain", pb.DrainRequest(), "group_id is empty"),
+    "a reset of nobody": ("Reset", pb.ResetRequest(), "job_id is empty"),
+    "a reset in a bad group": ("Reset", pb.ResetRequest(job_id="j", group_id="a b"), "group_id 'a b' is not a name"),
     "a resume of nothing": ("Resume", pb.ResumeRequest(), "group_id is empty"),
 }
 

@@ -271,7 +271,7 @@ class Target(google.protobuf.message.Message):
     MEMBER_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     state: timeslice_api.v1alpha1.types_pb2.PartState.ValueType
-    """RUNNING, LOCKED or PARKED"""
+    """RUNNING, LOCKED or PARKED; UNSPECIFIED: ask the driver where it is, and move nothing"""
     @property
     def member(self) -> timeslice_api.v1alpha1.types_pb2.MemberKey:
         """whose part on this node"""

@@ -619,16 +619,46 @@ global___ResumeRequest = ResumeRequest
 class ResumeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JOBS_FIELD_NUMBER: builtins.int
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___ResumeResponse = ResumeResponse
+
+@typing.final
+class ResetRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """refused with JobNotFound when no node has it"""
+    group_id: builtins.str
+    """empty: in all its groups"""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        group_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "job_id", b"job_id"]) -> None: ...
+
+global___ResetRequest = ResetRequest
+
+@typing.final
+class ResetResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_IDS_FIELD_NUMBER: builtins.int
     @property
-    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """whose quarantine ended"""
+    def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """where its quarantine ended; empty when it was in none"""
 
     def __init__(
         self,
         *,
-        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        group_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["jobs", b"jobs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_ids", b"group_ids"]) -> None: ...
 
-global___ResumeResponse = ResumeResponse
+global___ResetResponse = ResetResponse

@@ -64,6 +64,11 @@ class OrchestratorStub(object):
                 request_serializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeResponse.FromString,
                 )
+        self.Reset = channel.unary_unary(
+                '/timeslice.v1alpha1.Orchestrator/Reset',
+                request_serializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetRequest.SerializeToString,
+                response_deserializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetResponse.FromString,
+                )
 
 
 class OrchestratorServicer(object):
@@ -134,7 +139,15 @@ class OrchestratorServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Admin: ends a drain, and the quarantine of members whose nodes report a sound state.
+        """Admin: ends a drain.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reset(self, request, context):
+        """Admin: ends a job's quarantine, after its nodes have asked the driver for the true state of its processes. Refused
+        with the reason when that cannot be told, or is not sound. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -192,6 +205,11 @@ def add_OrchestratorServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeRequest.FromString,
                     response_serializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Reset': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reset,
+                    request_deserializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetRequest.FromString,
+                    response_serializer=timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -370,5 +388,22 @@ class Orchestrator(object):
         return grpc.experimental.unary_unary(request, target, '/timeslice.v1alpha1.Orchestrator/Resume',
             timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeRequest.SerializeToString,
             timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResumeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Reset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/timeslice.v1alpha1.Orchestrator/Reset',
+            timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetRequest.SerializeToString,
+            timeslice__api_dot_v1alpha1_dot_orchestrator__pb2.ResetResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -79,7 +79,15 @@ class OrchestratorStub:
         timeslice_api.v1alpha1.orchestrator_pb2.ResumeRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.ResumeResponse,
     ]
-    """Admin: ends a drain, and the quarantine of members whose nodes report a sound state."""
+    """Admin: ends a drain."""
+
+    Reset: grpc.UnaryUnaryMultiCallable[
+        timeslice_api.v1alpha1.orchestrator_pb2.ResetRequest,
+        timeslice_api.v1alpha1.orchestrator_pb2.ResetResponse,
+    ]
+    """Admin: ends a job's quarantine, after its nodes have asked the driver for the true state of its processes. Refused
+    with the reason when that cannot be told, or is not sound. Safe to repeat.
+    """
 
 class OrchestratorAsyncStub:
     Acquire: grpc.aio.UnaryUnaryMultiCallable[
@@ -142,7 +150,15 @@ class OrchestratorAsyncStub:
         timeslice_api.v1alpha1.orchestrator_pb2.ResumeRequest,
         timeslice_api.v1alpha1.orchestrator_pb2.ResumeResponse,
     ]
-    """Admin: ends a drain, and the quarantine of members whose nodes report a sound state."""
+    """Admin: ends a drain."""
+
+    Reset: grpc.aio.UnaryUnaryMultiCallable[
+        timeslice_api.v1alpha1.orchestrator_pb2.ResetRequest,
+        timeslice_api.v1alpha1.orchestrator_pb2.ResetResponse,
+    ]
+    """Admin: ends a job's quarantine, after its nodes have asked the driver for the true state of its processes. Refused
+    with the reason when that cannot be told, or is not sound. Safe to repeat.
+    """
 
 class OrchestratorServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -225,6 +241,16 @@ class OrchestratorServicer(metaclass=abc.ABCMeta):
         request: timeslice_api.v1alpha1.orchestrator_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.ResumeResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.ResumeResponse]]:
-        """Admin: ends a drain, and the quarantine of members whose nodes report a sound state."""
+        """Admin: ends a drain."""
+
+    @abc.abstractmethod
+    def Reset(
+        self,
+        request: timeslice_api.v1alpha1.orchestrator_pb2.ResetRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[timeslice_api.v1alpha1.orchestrator_pb2.ResetResponse, collections.abc.Awaitable[timeslice_api.v1alpha1.orchestrator_pb2.ResetResponse]]:
+        """Admin: ends a job's quarantine, after its nodes have asked the driver for the true state of its processes. Refused
+        with the reason when that cannot be told, or is not sound. Safe to repeat.
+        """
 
 def add_OrchestratorServicer_to_server(servicer: OrchestratorServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -28,7 +28,7 @@ class _PartState:
 class _PartStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PartState.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PART_STATE_UNSPECIFIED: _PartState.ValueType  # 0
-    """never sent"""
+    """no state of a part; see Target.state"""
     PART_STATE_EMPTY: _PartState.ValueType  # 1
     """its processes have put nothing on the devices yet"""
     PART_STATE_RUNNING: _PartState.ValueType  # 2
@@ -44,7 +44,7 @@ class PartState(_PartState, metaclass=_PartStateEnumTypeWrapper):
     """Where a part's accelerator state is. The transitions are CUDA's own: RUNNING <-> LOCKED <-> PARKED."""
 
 PART_STATE_UNSPECIFIED: PartState.ValueType  # 0
-"""never sent"""
+"""no state of a part; see Target.state"""
 PART_STATE_EMPTY: PartState.ValueType  # 1
 """its processes have put nothing on the devices yet"""
 PART_STATE_RUNNING: PartState.ValueType  # 2

@@ -16,6 +16,7 @@ from timeslice.cli.options import orchestrator_address, tls_of_dialler
 from timeslice.presenting import presenting
 
 TIMEOUT_S = 10.0
+RESET_TIMEOUT_S = 40.0  # a node may have to ask a driver that hangs
 
 Answer = TypeVar("Answer")
 
@@ -27,13 +28,13 @@ def orchestrator(arguments: argparse.Namespace) -> Iterator[orchestrator_pb2_grp
         yield orchestrator_pb2_grpc.OrchestratorStub(presenting(channel, arguments.token_file or ""))
 
 
-def ask(method: Callable[..., Answer], request: Any) -> Answer:
-    """The answer, within 10 s.
+def ask(method: Callable[..., Answer], request: Any, *, timeout_s: float = TIMEOUT_S) -> Answer:
+    """The answer, within so many seconds.
 
     Raises:
         TimesliceError: refused, or nobody answers.
     """
     try:
-        return method(request, timeout=TIMEOUT_S)
+        return method(request, timeout=timeout_s)
     except grpc.RpcError as error:
         raise from_rpc(error) from error

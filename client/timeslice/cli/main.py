@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
 
-from timeslice.cli import doctor, drain, node, orchestrator, release, resume, run, status, token, up
+from timeslice.cli import doctor, drain, node, orchestrator, release, reset, resume, run, status, token, up
 
 EXIT_FAILED = 1  # refused, or failed
 EXIT_USAGE = 2  # wrong options or configuration; as argparse has it
@@ -19,7 +19,7 @@ EXIT_INTERRUPTED = 130
 
 # by the module that is missing
 EXTRAS = {"pynvml": "node", "yaml": "orchestrator", "kubernetes": "orchestrator", "prometheus_client": "orchestrator"}
-COMMANDS = (up, run, status, release, drain, resume, doctor, orchestrator, node, token)
+COMMANDS = (up, run, status, release, drain, resume, reset, doctor, orchestrator, node, token)
 
 _EXIT_CODES = """\
 exit status: 0 done, 1 refused or failed, 2 wrong options or configuration, 3 nobody answers;

@@ -1,4 +1,4 @@
-"""`timeslice resume`: ends a drain, and quarantines that are over."""
+"""`timeslice resume`: ends a drain."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ EXAMPLES = "  timeslice resume trainer-group\n"
 
 def add(commands: Subparsers) -> None:
     """Adds the command."""
-    parser = add_command(
-        commands,
-        "resume",
-        summary="serve a drained group again, and end the quarantine of jobs whose state is sound",
-        examples=EXAMPLES,
-    )
+    parser = add_command(commands, "resume", summary="serve a drained group again", examples=EXAMPLES)
     parser.add_argument("group", metavar="GROUP")
     add_orchestrator(parser)
     parser.set_defaults(run=run)
@@ -28,7 +23,6 @@ def add(commands: Subparsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Resumes."""
     with orchestrator(arguments) as stub:
-        jobs = ask(stub.Resume, orchestrator_pb2.ResumeRequest(group_id=arguments.group)).jobs
-    quarantine = f"; out of quarantine: {', '.join(jobs)}" if jobs else ""
-    print(f"{arguments.group} is served again{quarantine}")
+        ask(stub.Resume, orchestrator_pb2.ResumeRequest(group_id=arguments.group))
+    print(f"{arguments.group} is served again")
     return 0

@@ -30,9 +30,10 @@ class Act(Enum):
     RELEASE = "release"
     DRAIN = "drain"
     RESUME = "resume"
+    RESET = "reset"
 
 
-ADMIN_ACTS = frozenset({Act.RELEASE, Act.DRAIN, Act.RESUME})
+ADMIN_ACTS = frozenset({Act.RELEASE, Act.DRAIN, Act.RESUME, Act.RESET})
 
 
 @dataclass(frozen=True)

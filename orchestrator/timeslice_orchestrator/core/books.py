@@ -189,6 +189,24 @@ class Ended:
     error: TimesliceError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A node that was asked for the true state of some members' parts."""
+
+    node: Node
+    members: tuple[MemberKey, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Reset:
+    """A reset under way: of which members, who has not answered yet (by command), and what went wrong."""
+
+    reset_id: str
+    members: tuple[MemberKey, ...]
+    pending: dict[int, Asked] = field(default_factory=dict)
+    error: TimesliceError | None = None
+
+
 Subject: TypeAlias = Request | Handoff | None
 
 
@@ -209,6 +227,7 @@ class Books:
         self.waiting = 0
         self.ended: OrderedDict[RequestId, Ended] = OrderedDict()
         self.commands: dict[int, tuple[Handoff, NodeName]] = {}
+        self.resets: dict[int, Reset] = {}  # by the commands that ask for states
         self.out = Outbox()
         self.dirty: dict[Device, None] = {}  # devices whose first in line may have become servable
         self.again: dict[int, Request] = {}  # requests that may have

@@ -73,20 +73,23 @@ class LeasesEnded:
 
 
 @dataclass(frozen=True)
-class QuarantineEnded:
-    """Members that a `Resumed` set free."""
+class ResetDone:
+    """The answer to a `ResetRequested`: members that are in no quarantine any more, and why others are."""
 
+    reset_id: str
     members: tuple[MemberKey, ...]
+    error: TimesliceError | None = None
 
 
 @dataclass(frozen=True)
 class SendCommand:
-    """Tell a node to bring parts into target states (RUNNING, LOCKED or PARKED). The shell adds the epoch."""
+    """Tell a node to bring parts into target states (RUNNING, LOCKED or PARKED), or, where the target is None, to ask
+    the driver for the true state of a part and move nothing. The shell adds the epoch."""
 
     node: NodeName
     command_id: int
     token: int
-    targets: tuple[tuple[MemberKey, PartState], ...]
+    targets: tuple[tuple[MemberKey, PartState | None], ...]
     lock_timeout_s: float
 
 
@@ -125,7 +128,7 @@ Effect: TypeAlias = (
     | WithdrawAccepted
     | LeasesChecked
     | LeasesEnded
-    | QuarantineEnded
+    | ResetDone
     | SendCommand
     | Save
     | Drop

@@ -77,9 +77,18 @@ class Drained:
 
 @dataclass(frozen=True)
 class Resumed:
-    """An admin ends a drain, and the quarantine of members whose parts are sound."""
+    """An admin ends a drain."""
 
     group_id: GroupId
+
+
+@dataclass(frozen=True)
+class ResetRequested:
+    """An admin wants a job out of quarantine, in one group or, with an empty one, in all."""
+
+    reset_id: str
+    job_id: JobId
+    group_id: GroupId = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,7 @@ Event: TypeAlias = (
     | ForceReleased
     | Drained
     | Resumed
+    | ResetRequested
     | GroupsChanged
     | NodeConnected
     | NodeLost

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from timeslice_orchestrator.core import clients, groups, handoffs, leases, members, nodes, serving, views
+from timeslice_orchestrator.core import clients, groups, handoffs, leases, nodes, resets, serving, views
 from timeslice_orchestrator.core.books import NEVER, Books, Handoff, Request, Subject
-from timeslice_orchestrator.core.effects import Effect, QuarantineEnded, WakeAt
+from timeslice_orchestrator.core.effects import Effect, WakeAt
 from timeslice_orchestrator.core.events import (
     AcquireRequested,
     CommandDone,
@@ -19,6 +19,7 @@ from timeslice_orchestrator.core.events import (
     NodeConnected,
     NodeLost,
     PartsReported,
+    ResetRequested,
     Resumed,
     Tick,
     WaiterDetached,
@@ -30,7 +31,6 @@ from timeslice_orchestrator.core.model import (
     GroupId,
     GroupView,
     LeaseRecord,
-    PartState,
     QuarantineRecord,
     Record,
     RequestId,
@@ -108,13 +108,7 @@ def _drained(books: Books, event: Drained) -> None:
 
 
 def _resumed(books: Books, event: Resumed) -> None:
-    group = groups.known(books, event.group_id)
-    groups.end_drain(books, group)
-    quarantined = [group.members[key] for key in sorted(group.members) if group.members[key].quarantine]
-    sound = [m for m in quarantined if all(part.state is not PartState.FAILED for part in m.parts.values())]
-    for member in sound:
-        members.end_quarantine(books, member)
-    books.out.add(QuarantineEnded(tuple(member.key for member in sound)))
+    groups.end_drain(books, groups.known(books, event.group_id))
 
 
 def _groups_changed(books: Books, event: GroupsChanged) -> None:
@@ -122,7 +116,9 @@ def _groups_changed(books: Books, event: GroupsChanged) -> None:
 
 
 def _command_done(books: Books, event: CommandDone) -> None:
-    handoffs.answered(books, books.node(event.node), event)
+    node = books.node(event.node)
+    if not resets.answered(books, node, event):
+        handoffs.answered(books, node, event)
 
 
 def _tick(books: Books, _: Tick) -> None:
@@ -148,6 +144,7 @@ _HANDLERS: dict[type[Any], Callable[[Books, Any], None]] = {
     ForceReleased: clients.force_release,
     Drained: _drained,
     Resumed: _resumed,
+    ResetRequested: resets.begin,
     GroupsChanged: _groups_changed,
     NodeConnected: nodes.connected,
     NodeLost: nodes.lost,

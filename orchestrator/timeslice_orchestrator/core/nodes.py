@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timeslice_orchestrator.core import handoffs, members
+from timeslice_orchestrator.core import handoffs, members, resets
 from timeslice_orchestrator.core.books import Books, Node
 from timeslice_orchestrator.core.events import NodeConnected, NodeLost, PartsReported
 
@@ -18,6 +18,7 @@ def connected(books: Books, event: NodeConnected) -> None:
     for key in [key for key in node.parts if key not in told]:
         members.gone(books, node.parts[key])
     _end_stale_quarantines(books, node)
+    resets.lost(books, node)
     handoffs.heard(books, node)
     _look_again(books, node)
 
@@ -26,6 +27,7 @@ def lost(books: Books, event: NodeLost) -> None:
     """The link broke. Nothing changes on the node by that."""
     node = books.node(event.node)
     node.connected = False
+    resets.lost(books, node)
     handoffs.lost(books, node)
     _look_again(books, node)
 

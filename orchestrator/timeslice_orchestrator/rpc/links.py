@@ -148,7 +148,7 @@ class Links:
             targets=[
                 pb.Target(
                     member=types_pb2.MemberKey(job_id=member.job_id, group_id=member.group_id),
-                    state=PART_STATES[state],
+                    state=PART_STATES[state] if state else types_pb2.PART_STATE_UNSPECIFIED,
                 )
                 for member, state in command.targets
             ],

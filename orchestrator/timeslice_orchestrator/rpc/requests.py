@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 
 from timeslice_api.errors import InvalidRequest
 from timeslice_api.names import MAX_WAIT_S, checked_name
@@ -13,6 +14,7 @@ from timeslice_orchestrator.core.events import (
     Drained,
     ForceReleased,
     LeasesRenewed,
+    ResetRequested,
     Resumed,
     Withdrawn,
     Yielded,
@@ -86,6 +88,12 @@ def drained(request: pb.DrainRequest) -> Drained:
 def resumed(request: pb.ResumeRequest) -> Resumed:
     """The event of a Resume. Raises InvalidRequest."""
     return Resumed(checked_name(request.group_id, "group_id"))
+
+
+def reset(request: pb.ResetRequest) -> ResetRequested:
+    """The event of a Reset. Raises InvalidRequest."""
+    group_id = checked_name(request.group_id, "group_id") if request.group_id else ""
+    return ResetRequested(str(uuid.uuid4()), checked_name(request.job_id, "job_id"), group_id)
 
 
 def _checked_id(value: str, field: str, longest: int) -> str:

@@ -17,7 +17,6 @@ from timeslice_orchestrator.core.effects import (
     Granted,
     LeasesChecked,
     LeasesEnded,
-    QuarantineEnded,
     WithdrawAccepted,
     YieldAccepted,
 )
@@ -27,6 +26,7 @@ from timeslice_orchestrator.rpc import answers, requests
 
 _WATCH_PAUSE_S = 0.05  # at least, between two states of a group; what changes meanwhile is told in one
 _WATCH_SHARE = 0.1  # of the loop's time at most, for one watcher: a group with thousands of waiters is much to tell
+_RESET_S = 30.0  # a node asks the driver for 5 s at most, after what it does there at the moment
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"  # in quotes: at run time it takes no parameters
 
@@ -112,11 +112,18 @@ class OrchestratorService:
         return pb.DrainResponse()
 
     async def Resume(self, request: pb.ResumeRequest, context: _Context) -> pb.ResumeResponse:
-        """Ends a drain and what quarantine it can."""
+        """Ends a drain."""
         event = requests.resumed(request)
         async with self._gate.admin(context, Wish(Act.RESUME, group_ids=(event.group_id,))):
-            ended = await self._engine.do_all(event, QuarantineEnded)
-        return pb.ResumeResponse(jobs=sorted({member.job_id for effect in ended for member in effect.members}))
+            await self._engine.do_all(event, object)
+        return pb.ResumeResponse()
+
+    async def Reset(self, request: pb.ResetRequest, context: _Context) -> pb.ResetResponse:
+        """Ends a quarantine, if the drivers call the job's state sound."""
+        event = requests.reset(request)
+        async with self._gate.admin(context, Wish(Act.RESET, event.job_id, tuple(filter(None, [event.group_id])))):
+            done = await self._engine.reset(event, _RESET_S)
+        return pb.ResetResponse(group_ids=[member.group_id for member in done.members])
 
     async def _seen(self, name: str, context: _Context) -> GroupId:
         """The name of a group, when the caller may see it."""
