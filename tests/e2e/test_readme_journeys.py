@@ -61,7 +61,7 @@ def test_the_commands_of_the_readme_run_as_written_from_install_to_uninstall(clu
     assert "helm install timeslice" in next(iter(said))
     assert [command for command in said if command.startswith("kubectl wait") and "job/job-b" in command]
     head, *rows = said["kubectl get timeslicegroups"].splitlines()
-    assert head.split() == ["GROUP", "HOLDER", "WAITING", "DEVICES", "DUTY", "AGE"]
+    assert head.split() == ["NAME", "HOLDER", "WAITING", "DEVICES", "DUTY", "AGE"]
     assert [row for row in rows if row.startswith("trainer-group ")]
     assert "helm uninstall timeslice" in list(said)[-1]
     assert not installation.node_pods()
