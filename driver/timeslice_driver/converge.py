@@ -1,7 +1,8 @@
 """Carries one command out: brings parts into the states that it wants, or leaves them as they were.
 
 The order is that of every safe hand-off. Look who is there; check that there is room; write the journal; lock all, and
-look again for processes that came meanwhile; checkpoint all; only then restore; unlock last. What fails is undone:
+look again for processes that came meanwhile, and for room, as threads of the job go on; checkpoint all; only then
+restore; unlock last. What fails is undone:
 after a failed lock all that this command locked are unlocked, after a failed checkpoint those done are restored first,
 after a failed restore those done are checkpointed again. The table tells the truth at every moment, and is the answer.
 """
@@ -127,9 +128,8 @@ class Convergence:
             if not coming:
                 return
             await self._take(Step.LOCK, coming)
-            found = await self._look(away)
+            await self._check_before_park(away, await self._look(away))
             if coming := self._planned(away, Step.LOCK):
-                await self._check_before_park(away, found)
                 await self._write_ahead()
         raise AbandonedError({member: _changed(processes) for member, processes in coming.items()})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_emulator.faults import Fault
 from gpu_emulator.puppet import Puppet
 from node_world import MIB, NAMES, World, cuda_state
 from pod_world import ClaimWorld, Pod
 from timeslice_driver.backends.cuda import Limits
+from timeslice_driver.preflight import Margins
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -23,6 +26,9 @@ JOB_A = {"TIMESLICE_JOB_ID": "job-a"}
 ROOT = Path("/sys/fs/cgroup")
 V2 = (ROOT / "cgroup.controllers").exists()
 LIMIT = "memory.max" if V2 else "memory.limit_in_bytes"
+USED = "memory.current" if V2 else "memory.usage_in_bytes"
+KILLED = "memory.events" if V2 else "memory.oom_control"
+SIZE = 24 * MIB  # of a job on the device
 
 
 @pytest.fixture
@@ -49,7 +55,8 @@ def hierarchy() -> Iterator[Path]:
 @pytest.fixture
 async def kube(world: World) -> AsyncIterator[ClaimWorld]:
     made = ClaimWorld(world, cgroup_root=ROOT)
-    await made.start(limits=Limits())  # copies are real here, and a busy machine may take its time
+    # Copies are real here, and a busy machine may take its time.
+    await made.start(limits=Limits(), margins=Margins(node=0))
     yield made
     await made.stop()
 
@@ -113,3 +120,67 @@ async def test_a_pods_memory_limit_too_small_for_its_snapshot_is_a_refusal_that_
     limit(pod, 400 * MIB)
     result = await kube.orchestrator.command({("job-a", "trainers"): "PARKED"}, token=2)
     assert [NAMES[part.state] for part in result.parts] == ["PARKED"]
+
+
+def used(pod: Pod) -> int:
+    """What counts against the limit, in the way of the kernel."""
+    return int((pod.folder / USED).read_text())
+
+
+def killed(pod: Pod) -> int:
+    """How many processes the kernel has killed for want of memory."""
+    told = dict(line.split() for line in (pod.folder / KILLED).read_text().splitlines())
+    return int(told["oom_kill"])
+
+
+async def test_a_limit_driven_to_the_edge_of_a_snapshot_refuses_it_or_holds_it_and_nobody_is_killed(
+    kube: ClaimWorld, jobs: Jobs, hierarchy: Path
+) -> None:
+    pod, job = Pod(hierarchy), jobs(env=JOB_A)
+    limit(pod, 400 * MIB)
+    pod.put(job.pid)
+    job.must("fill", pointer=job.must("allocate", size=SIZE), size=SIZE, seed=7)
+    await kube.prepare(pod)
+    await running(kube)
+    margin, member = Margins().cgroup, ("job-a", "trainers")
+    outcomes = []
+    for token, beyond in enumerate((-8, -2, -1, 0, 1, 2, 4, 8), start=1):
+        limit(pod, used(pod) + SIZE + margin + beyond * MIB)
+        [part] = (await kube.orchestrator.command({member: "PARKED"}, token=token)).parts
+        outcomes.append(NAMES[part.state])
+        assert part.fault.reason == ("" if outcomes[-1] == "PARKED" else "HostMemory")
+        limit(pod, 400 * MIB)
+        [part] = (await kube.orchestrator.command({member: "RUNNING"}, token=token)).parts
+        assert NAMES[part.state] == "RUNNING"
+    assert (outcomes[0], outcomes[-1]) == ("RUNNING", "PARKED")
+    assert killed(pod) == 0
+    assert job.process.poll() is None
+
+
+async def test_memory_that_goes_between_the_check_and_the_copy_is_seen_and_the_job_goes_on(
+    kube: ClaimWorld, jobs: Jobs, hierarchy: Path
+) -> None:
+    pod, job = Pod(hierarchy), jobs(SIZE, env=JOB_A)
+    limit(pod, 400 * MIB)
+    pod.put(job.pid)
+    await kube.prepare(pod)
+    await running(kube)
+    size = 100 * MIB
+    grows = f"import sys; sys.stdin.read(1); block = b'x' * {size}; print(len(block), flush=True); sys.stdin.read()"
+    pipe = asyncio.subprocess.PIPE
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", grows, env={}, stdin=pipe, stdout=pipe)
+    assert other.stdin
+    assert other.stdout
+    pod.put(other.pid)
+    limit(pod, used(pod) + SIZE + Margins().cgroup + 60 * MIB)  # room for the one, or for the other
+    kube.world.emulator.inject(Fault("lock", delay_ms=1500))
+    parking = asyncio.create_task(kube.orchestrator.command({("job-a", "trainers"): "PARKED"}, lock_s=10))
+    await asyncio.sleep(0.5)  # it has been checked, and is being locked
+    other.stdin.write(b"!")
+    assert await other.stdout.readline() == f"{size}\n".encode()
+    [part] = (await parking).parts
+    assert (NAMES[part.state], part.fault.reason) == ("RUNNING", "HostMemory")
+    assert cuda_state(kube.world.emulator, job.pid) == "RUNNING"
+    assert killed(pod) == 0
+    other.kill()
+    await other.wait()
