@@ -9,19 +9,20 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from timeslice_api.errors import Stopping
 from timeslice_api.telemetry import TelemetryServer
 
-from timeslice_orchestrator.core.effects import Drop, Effect, Granted, LeasesEnded, Save
+from timeslice_orchestrator.core.effects import Drop, Effect, Granted, HandedOver, LeasesEnded, Save
 from timeslice_orchestrator.core.events import CommandDone, Event, GroupsChanged, PartsReported
 from timeslice_orchestrator.core.model import Fault, GroupId, GroupView, LeaseId, LeaseRecord, PartState
 from timeslice_orchestrator.engine import Engine
 
 _WAITS_S = (0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 _HOLDS_S = (0.1, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
+_HANDOFFS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)  # a step of one, too
 _WRITES_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 _REASON = re.compile(r"[A-Z][A-Za-z]{0,40}")
 _MAX_REASONS = 64
@@ -53,6 +54,20 @@ class Telemetry:
             "Time from a grant to the end of its lease.",
             group,
             buckets=_HOLDS_S,
+            registry=self.registry,
+        )
+        self._handoffs = Histogram(
+            "timeslice_handoff_seconds",
+            "Hand-offs, from the first command to the grant.",
+            group,
+            buckets=_HANDOFFS_S,
+            registry=self.registry,
+        )
+        self._steps = Histogram(
+            "timeslice_handoff_step_seconds",
+            "Time that a step of a hand-off took on the slowest node.",
+            ("group", "step"),
+            buckets=_HANDOFFS_S,
             registry=self.registry,
         )
         self._writes = Histogram(
@@ -105,9 +120,19 @@ class Telemetry:
                 case Granted(lease=lease) if lease.lease_id in new:
                     for group_id in lease.group_ids:
                         self._waits.labels(group_id).observe(effect.waited_s)
+                case HandedOver():
+                    self._handed_over(effect)
                 case LeasesEnded(lease_ids, reason=reason):
                     self._taken.labels(reason.replace(" ", "_")).inc(len(lease_ids))
         self._heard(event)
+
+    def _handed_over(self, effect: HandedOver) -> None:
+        for group_id in effect.group_ids:
+            self._handoffs.labels(group_id).observe(effect.seconds)
+        for group_id, timings in effect.steps:
+            for step in _STEPS:
+                if took := getattr(timings, f"{step}_s"):
+                    self._steps.labels(group_id, step).observe(took)
 
     def wrote(self, seconds: float) -> None:
         """See `engine.Observer`."""
@@ -148,8 +173,10 @@ class Telemetry:
 
     def _forget_all_but(self, groups: set[GroupId]) -> None:
         for gone in self._groups - groups:
-            self._waits.remove(gone)
-            self._holds.remove(gone)
+            for of_group in (self._waits, self._holds, self._handoffs):
+                of_group.remove(gone)
+            for step in _STEPS:
+                self._steps.remove(gone, step)
         self._groups = groups
         for labels in [labels for labels in self._fault_labels if labels[0] and labels[0] not in groups]:
             self._fault_labels.discard(labels)
@@ -205,22 +232,11 @@ def _gauges(views: Iterable[GroupView]) -> Iterator[Metric]:
 def _counters(views: Iterable[GroupView]) -> Iterator[Metric]:
     group = ("group",)
     grants = CounterMetricFamily("timeslice_grants", "Grants.", labels=group)
-    whole = SummaryMetricFamily(
-        "timeslice_handoff_seconds", "Hand-offs, from the first command to the grant.", labels=group
-    )
-    steps = CounterMetricFamily(
-        "timeslice_handoff_step_seconds",
-        "Time that steps of hand-offs took on the slowest node.",
-        labels=("group", "step"),
-    )
     parked = CounterMetricFamily("timeslice_parked_bytes", "Device memory that was parked.", labels=group)
     restored = CounterMetricFamily("timeslice_restored_bytes", "Device memory that was restored.", labels=group)
     for view in views:
         name, totals = [view.group_id], view.totals
         grants.add_metric(name, totals.grants)
-        whole.add_metric(name, totals.handoffs, totals.handoff_s)
-        for step in _STEPS:
-            steps.add_metric([view.group_id, step], getattr(totals, f"{step}_s"))
         parked.add_metric(name, totals.bytes_parked)
         restored.add_metric(name, totals.bytes_restored)
-    yield from (grants, whole, steps, parked, restored)
+    yield from (grants, parked, restored)

@@ -39,8 +39,9 @@ def test_times_run_on_between_changes() -> None:
 
 
 def test_a_hand_off_under_way_and_a_drain_are_shown() -> None:
-    text = table.text([pb.Group(group_id="g", switching_to_job_id="job-b", draining=True)])
+    text = table.text([pb.Group(group_id="g", switching_to_job_id="job-b", under_way="n1 was told", draining=True)])
     assert "-> job-b" in text
+    assert "\n  hand-off to job-b: n1 was told\n" in text
     assert "draining" in text
 
 

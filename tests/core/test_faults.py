@@ -404,12 +404,34 @@ def test_an_idle_answer_with_a_fault_is_not_believed() -> None:
 def test_a_node_that_does_not_answer_is_named_but_not_taken_to_have_failed() -> None:
     world = one_node()
     request = world.acquire("b", "g")
-    assert world.waits(request).reason == "a hand-off to b is under way"
-    assert world.core.view("g", world.now).blocked_reason == ""
+    world.until(3.0)
+    told = "n1 was told 3 s ago (a parked, b running)"
+    assert world.waits(request).reason == f"a hand-off to b is under way: {told}"
+    view = world.core.view("g", world.now)
+    assert (view.switching_to, view.under_way, view.blocked_reason) == ("b", told, "")
     world.until(SETTINGS.command_timeout_s + 10)
     assert world.waits(request).reason == "n1 has not answered for 130 s"
     world.run()
     assert world.holds(request)
+
+
+def test_of_several_nodes_the_one_that_is_waited_for_longest_is_named() -> None:
+    world = two_nodes()
+    request = world.acquire("b", "g")
+    assert world.waits(request).reason.endswith(": n1 was told 0 s ago (a locked), and 1 other nodes")
+    world.answer("n1")
+    world.until(2.0)
+    assert world.core.view("g", world.now).under_way == "n2 was told 2 s ago (a locked)"
+
+
+def test_between_its_commands_a_hand_off_is_under_way_all_the_same() -> None:
+    world = two_nodes()
+    request = world.acquire("b", "g")
+    world.answer("n1", "n2")
+    for node in ("n1", "n2"):
+        world.lose(node)
+    assert world.core.view("g", world.now).under_way == ""
+    assert world.waits(request).reason.endswith("is not connected")
 
 
 def test_a_fault_is_shown_while_the_hand_off_goes_back() -> None:

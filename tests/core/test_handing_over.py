@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from core_world import LOCKED, PARKED, RUNNING, World
+from timeslice_orchestrator.core.effects import HandedOver
 from timeslice_orchestrator.core.events import CommandDone, PartsReported
-from timeslice_orchestrator.core.model import MemberKey
+from timeslice_orchestrator.core.model import MemberKey, Timings
 
 ONE = {"g": {"n1": ["d1"]}}
 
@@ -114,6 +115,20 @@ def test_hand_offs_of_disjoint_devices_run_at_the_same_time() -> None:
     assert len(world.nodes["n1"].inbox) == 2
 
 
+def test_a_hand_off_tells_at_its_end_how_long_it_and_its_steps_took() -> None:
+    world = World({"g": {"n1": ["d1"]}})
+    for job in "ab":
+        world.join(job, "g", n1=["d1"])
+    world.yield_(world.hold("b", "g"))
+    world.yield_(world.hold("a", "g"))
+    world.acquire("b", "g")
+    world.until(4.0)
+    world.nodes["n1"].execute()
+    told = [effect for effect in world.do(world.nodes["n1"].outbox.popleft()) if isinstance(effect, HandedOver)]
+    both_parts = Timings(1.0, 2.0, 4.0, 0.5)
+    assert told == [HandedOver(("g",), 4.0, (("g", both_parts),))]
+
+
 def test_a_hand_off_waits_for_another_that_moves_a_member_on_its_devices() -> None:
     world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
     world.join("a", "g", n1=["d1"], n2=["d2"])
@@ -121,7 +136,7 @@ def test_a_hand_off_waits_for_another_that_moves_a_member_on_its_devices() -> No
     world.join("c", "g", n2=["d2"])
     world.yield_(world.hold("a", "g"))
     first, second = world.acquire("b", "g"), world.acquire("c", "g")
-    assert world.waits(second).reason == "a hand-off to b is under way"
+    assert world.waits(second).reason == "a hand-off to b is under way"  # another one than its own
     assert world.core.view("g", world.now).switching_to == "b"
     world.run()
     assert world.holds(first)

@@ -14,7 +14,7 @@ from running_orchestrator import Running
 from scripted_core import GRANTED, LEASE
 from scripted_node import ScriptedNode
 from timeslice_api.errors import GroupNotFound
-from timeslice_orchestrator.core.effects import Drop, LeasesEnded, Save
+from timeslice_orchestrator.core.effects import Drop, HandedOver, LeasesEnded, Save
 from timeslice_orchestrator.core.events import CommandDone, Event, GroupsChanged, PartsReported, Tick
 from timeslice_orchestrator.core.model import (
     Fault,
@@ -25,6 +25,7 @@ from timeslice_orchestrator.core.model import (
     MemberKey,
     PartReport,
     PartState,
+    Timings,
 )
 from timeslice_orchestrator.engine import Engine
 from timeslice_orchestrator.log import JsonFormatter
@@ -83,16 +84,27 @@ async def test_figures_of_a_group_go_with_it() -> None:
     assert value(telemetry, "timeslice_faults_total", group="g", reason="LockTimeout") is None
 
 
-def test_totals_of_hand_offs_have_units_and_steps() -> None:
+def test_hand_offs_and_their_steps_are_told_by_how_long_they_took() -> None:
+    telemetry = Telemetry()
+    for seconds in (0.2, 4.0):
+        telemetry.stepped(Tick(), [HandedOver(("g",), seconds, (("g", Timings(lock_s=seconds / 2)),))])
+    assert value(telemetry, "timeslice_handoff_seconds_bucket", group="g", le="0.25") == 1
+    assert value(telemetry, "timeslice_handoff_seconds_sum", group="g") == 4.2
+    assert value(telemetry, "timeslice_handoff_step_seconds_bucket", group="g", step="lock", le="2.5") == 2
+    assert value(telemetry, "timeslice_handoff_step_seconds_count", group="g", step="restore") is None
+    telemetry.stepped(GroupsChanged((GroupSpec("g", ()),)), [])
+    telemetry.stepped(GroupsChanged(()), [])
+    assert value(telemetry, "timeslice_handoff_seconds_count", group="g") is None
+    assert value(telemetry, "timeslice_handoff_step_seconds_count", group="g", step="lock") is None
+
+
+def test_totals_of_hand_offs_have_units() -> None:
     totals = GroupTotals(grants=3, handoffs=2, bytes_parked=10, bytes_restored=20, lock_s=0.5, handoff_s=4.0)
     engine = SimpleNamespace(groups=lambda: [GroupView("g", (("d1", "n1", False),), duty_cycle=0.25, totals=totals)])
     telemetry = Telemetry()
     assert value(telemetry, "timeslice_leader") == 0
     telemetry.leads(cast(Engine, engine))
     assert value(telemetry, "timeslice_leader") == 1
-    assert value(telemetry, "timeslice_handoff_seconds_count", group="g") == 2
-    assert value(telemetry, "timeslice_handoff_seconds_sum", group="g") == 4
-    assert value(telemetry, "timeslice_handoff_step_seconds_total", group="g", step="lock") == 0.5
     assert value(telemetry, "timeslice_restored_bytes_total", group="g") == 20
     assert value(telemetry, "timeslice_duty_cycle_ratio", group="g") == 0.25
     assert value(telemetry, "timeslice_group_devices_unreachable", group="g") == 1

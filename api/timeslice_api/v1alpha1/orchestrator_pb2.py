@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from timeslice_api.v1alpha1 import types_pb2 as timeslice__api_dot_v1alpha1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)timeslice_api/v1alpha1/orchestrator.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"y\n\x0e\x41\x63quireRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\t\x12\x11\n\tgroup_ids\x18\x04 \x03(\t\x12\x0e\n\x06wait_s\x18\x05 \x01(\x01\x12\x0e\n\x06holder\x18\x06 \x01(\t\"\x9c\x01\n\x0f\x41\x63quireResponse\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x19.timeslice.v1alpha1.LeaseH\x00\x12.\n\x07waiting\x18\x02 \x01(\x0b\x32\x1b.timeslice.v1alpha1.WaitingH\x00\x12\x10\n\x08waited_s\x18\x03 \x01(\x01\x12\x10\n\x08restored\x18\x04 \x01(\x08\x42\t\n\x07outcome\"R\n\x07Waiting\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x15\n\rholder_job_id\x18\x02 \x01(\t\x12\x0e\n\x06held_s\x18\x03 \x01(\x01\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0cYieldRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"9\n\rYieldResponse\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\x17\n\x0f\x61lready_yielded\x18\x02 \x01(\x08\"5\n\x10KeepAliveRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tlease_ids\x18\x02 \x03(\t\"E\n\x11KeepAliveResponse\x12\x16\n\x0elost_lease_ids\x18\x01 \x03(\t\x12\x18\n\x10wanted_lease_ids\x18\x02 \x03(\t\"5\n\x0fWithdrawRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"%\n\x10WithdrawResponse\x12\x11\n\twithdrawn\x18\x01 \x01(\x08\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.timeslice.v1alpha1.Group\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"%\n\x11WatchGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\xff\x02\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x30\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupDevice\x12\x30\n\x07members\x18\x03 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupMember\x12\x30\n\x07holders\x18\x04 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupHolder\x12\x30\n\x07waiters\x18\x05 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupWaiter\x12\x1b\n\x13switching_to_job_id\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x16\n\x0e\x62locked_reason\x18\x08 \x01(\t\x12\x10\n\x08handoffs\x18\t \x01(\x04\x12\x12\n\nduty_cycle\x18\n \x01(\x01\x12/\n\x06totals\x18\x0b \x01(\x0b\x32\x1f.timeslice.v1alpha1.GroupTotals\"\x8c\x01\n\x0bGroupTotals\x12\x0e\n\x06grants\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_parked\x18\x02 \x01(\x04\x12\x16\n\x0e\x62ytes_restored\x18\x03 \x01(\x04\x12,\n\x07seconds\x18\x04 \x01(\x0b\x32\x1b.timeslice.v1alpha1.Timings\x12\x11\n\thandoff_s\x18\x05 \x01(\x01\"A\n\x0bGroupDevice\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\"e\n\x0bGroupMember\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.timeslice.v1alpha1.NodePart\x12\x19\n\x11quarantine_reason\x18\x03 \x01(\t\"h\n\x08NodePart\x12\x0c\n\x04node\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.timeslice.v1alpha1.PartState\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x11\n\tprocesses\x18\x04 \x01(\r\"T\n\x0bGroupHolder\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06leases\x18\x02 \x01(\r\x12\x0e\n\x06held_s\x18\x03 \x01(\x01\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\"e\n\x0bGroupWaiter\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x10\n\x08waited_s\x18\x04 \x01(\x01\x12\x0e\n\x06holder\x18\x05 \x01(\t\"7\n\x13\x46orceReleaseRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\")\n\x14\x46orceReleaseResponse\x12\x11\n\tlease_ids\x18\x01 \x03(\t\" \n\x0c\x44rainRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x0f\n\rDrainResponse\"!\n\rResumeRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x1c\n\x0eResumeResponseJ\x04\x08\x01\x10\x02R\x04jobs\"0\n\x0cResetRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\"\"\n\rResetResponse\x12\x11\n\tgroup_ids\x18\x01 \x03(\t2\xac\x07\n\x0cOrchestrator\x12R\n\x07\x41\x63quire\x12\".timeslice.v1alpha1.AcquireRequest\x1a#.timeslice.v1alpha1.AcquireResponse\x12L\n\x05Yield\x12 .timeslice.v1alpha1.YieldRequest\x1a!.timeslice.v1alpha1.YieldResponse\x12X\n\tKeepAlive\x12$.timeslice.v1alpha1.KeepAliveRequest\x1a%.timeslice.v1alpha1.KeepAliveResponse\x12U\n\x08Withdraw\x12#.timeslice.v1alpha1.WithdrawRequest\x1a$.timeslice.v1alpha1.WithdrawResponse\x12[\n\nListGroups\x12%.timeslice.v1alpha1.ListGroupsRequest\x1a&.timeslice.v1alpha1.ListGroupsResponse\x12J\n\x08GetGroup\x12#.timeslice.v1alpha1.GetGroupRequest\x1a\x19.timeslice.v1alpha1.Group\x12P\n\nWatchGroup\x12%.timeslice.v1alpha1.WatchGroupRequest\x1a\x19.timeslice.v1alpha1.Group0\x01\x12\x61\n\x0c\x46orceRelease\x12\'.timeslice.v1alpha1.ForceReleaseRequest\x1a(.timeslice.v1alpha1.ForceReleaseResponse\x12L\n\x05\x44rain\x12 .timeslice.v1alpha1.DrainRequest\x1a!.timeslice.v1alpha1.DrainResponse\x12O\n\x06Resume\x12!.timeslice.v1alpha1.ResumeRequest\x1a\".timeslice.v1alpha1.ResumeResponse\x12L\n\x05Reset\x12 .timeslice.v1alpha1.ResetRequest\x1a!.timeslice.v1alpha1.ResetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)timeslice_api/v1alpha1/orchestrator.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"y\n\x0e\x41\x63quireRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x10\n\x08group_id\x18\x03 \x01(\t\x12\x11\n\tgroup_ids\x18\x04 \x03(\t\x12\x0e\n\x06wait_s\x18\x05 \x01(\x01\x12\x0e\n\x06holder\x18\x06 \x01(\t\"\x9c\x01\n\x0f\x41\x63quireResponse\x12*\n\x05lease\x18\x01 \x01(\x0b\x32\x19.timeslice.v1alpha1.LeaseH\x00\x12.\n\x07waiting\x18\x02 \x01(\x0b\x32\x1b.timeslice.v1alpha1.WaitingH\x00\x12\x10\n\x08waited_s\x18\x03 \x01(\x01\x12\x10\n\x08restored\x18\x04 \x01(\x08\x42\t\n\x07outcome\"R\n\x07Waiting\x12\x10\n\x08position\x18\x01 \x01(\r\x12\x15\n\rholder_job_id\x18\x02 \x01(\t\x12\x0e\n\x06held_s\x18\x03 \x01(\x01\x12\x0e\n\x06reason\x18\x04 \x01(\t\"0\n\x0cYieldRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"9\n\rYieldResponse\x12\x0f\n\x07waiting\x18\x01 \x01(\r\x12\x17\n\x0f\x61lready_yielded\x18\x02 \x01(\x08\"5\n\x10KeepAliveRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tlease_ids\x18\x02 \x03(\t\"E\n\x11KeepAliveResponse\x12\x16\n\x0elost_lease_ids\x18\x01 \x03(\t\x12\x18\n\x10wanted_lease_ids\x18\x02 \x03(\t\"5\n\x0fWithdrawRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"%\n\x10WithdrawResponse\x12\x11\n\twithdrawn\x18\x01 \x01(\x08\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.timeslice.v1alpha1.Group\"#\n\x0fGetGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"%\n\x11WatchGroupRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x92\x03\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x30\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupDevice\x12\x30\n\x07members\x18\x03 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupMember\x12\x30\n\x07holders\x18\x04 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupHolder\x12\x30\n\x07waiters\x18\x05 \x03(\x0b\x32\x1f.timeslice.v1alpha1.GroupWaiter\x12\x1b\n\x13switching_to_job_id\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x16\n\x0e\x62locked_reason\x18\x08 \x01(\t\x12\x10\n\x08handoffs\x18\t \x01(\x04\x12\x12\n\nduty_cycle\x18\n \x01(\x01\x12/\n\x06totals\x18\x0b \x01(\x0b\x32\x1f.timeslice.v1alpha1.GroupTotals\x12\x11\n\tunder_way\x18\x0c \x01(\t\"\x8c\x01\n\x0bGroupTotals\x12\x0e\n\x06grants\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_parked\x18\x02 \x01(\x04\x12\x16\n\x0e\x62ytes_restored\x18\x03 \x01(\x04\x12,\n\x07seconds\x18\x04 \x01(\x0b\x32\x1b.timeslice.v1alpha1.Timings\x12\x11\n\thandoff_s\x18\x05 \x01(\x01\"A\n\x0bGroupDevice\x12\x11\n\tdevice_id\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\"e\n\x0bGroupMember\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12+\n\x05parts\x18\x02 \x03(\x0b\x32\x1c.timeslice.v1alpha1.NodePart\x12\x19\n\x11quarantine_reason\x18\x03 \x01(\t\"h\n\x08NodePart\x12\x0c\n\x04node\x18\x01 \x01(\t\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.timeslice.v1alpha1.PartState\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\x12\x11\n\tprocesses\x18\x04 \x01(\r\"T\n\x0bGroupHolder\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06leases\x18\x02 \x01(\r\x12\x0e\n\x06held_s\x18\x03 \x01(\x01\x12\x15\n\rfencing_token\x18\x04 \x01(\x04\"e\n\x0bGroupWaiter\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\r\x12\x10\n\x08waited_s\x18\x04 \x01(\x01\x12\x0e\n\x06holder\x18\x05 \x01(\t\"7\n\x13\x46orceReleaseRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\")\n\x14\x46orceReleaseResponse\x12\x11\n\tlease_ids\x18\x01 \x03(\t\" \n\x0c\x44rainRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x0f\n\rDrainResponse\"!\n\rResumeRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\"\x1c\n\x0eResumeResponseJ\x04\x08\x01\x10\x02R\x04jobs\"0\n\x0cResetRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\"\"\n\rResetResponse\x12\x11\n\tgroup_ids\x18\x01 \x03(\t2\xac\x07\n\x0cOrchestrator\x12R\n\x07\x41\x63quire\x12\".timeslice.v1alpha1.AcquireRequest\x1a#.timeslice.v1alpha1.AcquireResponse\x12L\n\x05Yield\x12 .timeslice.v1alpha1.YieldRequest\x1a!.timeslice.v1alpha1.YieldResponse\x12X\n\tKeepAlive\x12$.timeslice.v1alpha1.KeepAliveRequest\x1a%.timeslice.v1alpha1.KeepAliveResponse\x12U\n\x08Withdraw\x12#.timeslice.v1alpha1.WithdrawRequest\x1a$.timeslice.v1alpha1.WithdrawResponse\x12[\n\nListGroups\x12%.timeslice.v1alpha1.ListGroupsRequest\x1a&.timeslice.v1alpha1.ListGroupsResponse\x12J\n\x08GetGroup\x12#.timeslice.v1alpha1.GetGroupRequest\x1a\x19.timeslice.v1alpha1.Group\x12P\n\nWatchGroup\x12%.timeslice.v1alpha1.WatchGroupRequest\x1a\x19.timeslice.v1alpha1.Group0\x01\x12\x61\n\x0c\x46orceRelease\x12\'.timeslice.v1alpha1.ForceReleaseRequest\x1a(.timeslice.v1alpha1.ForceReleaseResponse\x12L\n\x05\x44rain\x12 .timeslice.v1alpha1.DrainRequest\x1a!.timeslice.v1alpha1.DrainResponse\x12O\n\x06Resume\x12!.timeslice.v1alpha1.ResumeRequest\x1a\".timeslice.v1alpha1.ResumeResponse\x12L\n\x05Reset\x12 .timeslice.v1alpha1.ResetRequest\x1a!.timeslice.v1alpha1.ResetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,35 +49,35 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_WATCHGROUPREQUEST']._serialized_start=919
   _globals['_WATCHGROUPREQUEST']._serialized_end=956
   _globals['_GROUP']._serialized_start=959
-  _globals['_GROUP']._serialized_end=1342
-  _globals['_GROUPTOTALS']._serialized_start=1345
-  _globals['_GROUPTOTALS']._serialized_end=1485
-  _globals['_GROUPDEVICE']._serialized_start=1487
-  _globals['_GROUPDEVICE']._serialized_end=1552
-  _globals['_GROUPMEMBER']._serialized_start=1554
-  _globals['_GROUPMEMBER']._serialized_end=1655
-  _globals['_NODEPART']._serialized_start=1657
-  _globals['_NODEPART']._serialized_end=1761
-  _globals['_GROUPHOLDER']._serialized_start=1763
-  _globals['_GROUPHOLDER']._serialized_end=1847
-  _globals['_GROUPWAITER']._serialized_start=1849
-  _globals['_GROUPWAITER']._serialized_end=1950
-  _globals['_FORCERELEASEREQUEST']._serialized_start=1952
-  _globals['_FORCERELEASEREQUEST']._serialized_end=2007
-  _globals['_FORCERELEASERESPONSE']._serialized_start=2009
-  _globals['_FORCERELEASERESPONSE']._serialized_end=2050
-  _globals['_DRAINREQUEST']._serialized_start=2052
-  _globals['_DRAINREQUEST']._serialized_end=2084
-  _globals['_DRAINRESPONSE']._serialized_start=2086
-  _globals['_DRAINRESPONSE']._serialized_end=2101
-  _globals['_RESUMEREQUEST']._serialized_start=2103
-  _globals['_RESUMEREQUEST']._serialized_end=2136
-  _globals['_RESUMERESPONSE']._serialized_start=2138
-  _globals['_RESUMERESPONSE']._serialized_end=2166
-  _globals['_RESETREQUEST']._serialized_start=2168
-  _globals['_RESETREQUEST']._serialized_end=2216
-  _globals['_RESETRESPONSE']._serialized_start=2218
-  _globals['_RESETRESPONSE']._serialized_end=2252
-  _globals['_ORCHESTRATOR']._serialized_start=2255
-  _globals['_ORCHESTRATOR']._serialized_end=3195
+  _globals['_GROUP']._serialized_end=1361
+  _globals['_GROUPTOTALS']._serialized_start=1364
+  _globals['_GROUPTOTALS']._serialized_end=1504
+  _globals['_GROUPDEVICE']._serialized_start=1506
+  _globals['_GROUPDEVICE']._serialized_end=1571
+  _globals['_GROUPMEMBER']._serialized_start=1573
+  _globals['_GROUPMEMBER']._serialized_end=1674
+  _globals['_NODEPART']._serialized_start=1676
+  _globals['_NODEPART']._serialized_end=1780
+  _globals['_GROUPHOLDER']._serialized_start=1782
+  _globals['_GROUPHOLDER']._serialized_end=1866
+  _globals['_GROUPWAITER']._serialized_start=1868
+  _globals['_GROUPWAITER']._serialized_end=1969
+  _globals['_FORCERELEASEREQUEST']._serialized_start=1971
+  _globals['_FORCERELEASEREQUEST']._serialized_end=2026
+  _globals['_FORCERELEASERESPONSE']._serialized_start=2028
+  _globals['_FORCERELEASERESPONSE']._serialized_end=2069
+  _globals['_DRAINREQUEST']._serialized_start=2071
+  _globals['_DRAINREQUEST']._serialized_end=2103
+  _globals['_DRAINRESPONSE']._serialized_start=2105
+  _globals['_DRAINRESPONSE']._serialized_end=2120
+  _globals['_RESUMEREQUEST']._serialized_start=2122
+  _globals['_RESUMEREQUEST']._serialized_end=2155
+  _globals['_RESUMERESPONSE']._serialized_start=2157
+  _globals['_RESUMERESPONSE']._serialized_end=2185
+  _globals['_RESETREQUEST']._serialized_start=2187
+  _globals['_RESETREQUEST']._serialized_end=2235
+  _globals['_RESETRESPONSE']._serialized_start=2237
+  _globals['_RESETRESPONSE']._serialized_end=2271
+  _globals['_ORCHESTRATOR']._serialized_start=2274
+  _globals['_ORCHESTRATOR']._serialized_end=3214
 # @@protoc_insertion_point(module_scope)

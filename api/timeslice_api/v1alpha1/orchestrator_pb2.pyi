@@ -310,6 +310,7 @@ class Group(google.protobuf.message.Message):
     HANDOFFS_FIELD_NUMBER: builtins.int
     DUTY_CYCLE_FIELD_NUMBER: builtins.int
     TOTALS_FIELD_NUMBER: builtins.int
+    UNDER_WAY_FIELD_NUMBER: builtins.int
     group_id: builtins.str
     """its name"""
     switching_to_job_id: builtins.str
@@ -322,6 +323,8 @@ class Group(google.protobuf.message.Message):
     """finished in this group since the orchestrator was started"""
     duty_cycle: builtins.float
     """share of device time held since the first grant, 0 to 1"""
+    under_way: builtins.str
+    """what that hand-off waits for, and since when: the oldest command without an answer"""
     @property
     def devices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___GroupDevice]:
         """all of its devices, on every node"""
@@ -356,9 +359,10 @@ class Group(google.protobuf.message.Message):
         handoffs: builtins.int = ...,
         duty_cycle: builtins.float = ...,
         totals: global___GroupTotals | None = ...,
+        under_way: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["totals", b"totals"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["blocked_reason", b"blocked_reason", "devices", b"devices", "draining", b"draining", "duty_cycle", b"duty_cycle", "group_id", b"group_id", "handoffs", b"handoffs", "holders", b"holders", "members", b"members", "switching_to_job_id", b"switching_to_job_id", "totals", b"totals", "waiters", b"waiters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocked_reason", b"blocked_reason", "devices", b"devices", "draining", b"draining", "duty_cycle", b"duty_cycle", "group_id", b"group_id", "handoffs", b"handoffs", "holders", b"holders", "members", b"members", "switching_to_job_id", b"switching_to_job_id", "totals", b"totals", "under_way", b"under_way", "waiters", b"waiters"]) -> None: ...
 
 global___Group = Group
 

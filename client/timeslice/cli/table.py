@@ -55,6 +55,7 @@ def as_json(group: orchestrator_pb2.Group) -> dict[str, Any]:
             for waiter in group.waiters
         ],
         "switching_to_job_id": group.switching_to_job_id,
+        "under_way": group.under_way,
         "draining": group.draining,
         "blocked_reason": group.blocked_reason,
         "handoffs": group.handoffs,
@@ -102,6 +103,8 @@ def _row(group: orchestrator_pb2.Group, age_s: float) -> tuple[str, ...]:
 
 def _notes(group: orchestrator_pb2.Group) -> list[str]:
     notes = ["  draining: no further grants"] if group.draining else []
+    if group.under_way:
+        notes.append(f"  hand-off to {group.switching_to_job_id}: {group.under_way}")
     held = {f"held by {holder.job_id}" for holder in group.holders}  # the line above says that already
     if group.blocked_reason and group.blocked_reason not in held:
         notes.append(f"  not served: {group.blocked_reason}")

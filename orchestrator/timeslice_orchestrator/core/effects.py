@@ -17,6 +17,7 @@ from timeslice_orchestrator.core.model import (
     PartState,
     Record,
     RequestId,
+    Timings,
 )
 
 
@@ -82,6 +83,16 @@ class ResetDone:
 
 
 @dataclass(frozen=True)
+class HandedOver:
+    """A hand-off has come to its end: for which groups, after how many seconds, and how long its steps took on the
+    slowest node of each group that it moved something of."""
+
+    group_ids: tuple[GroupId, ...]
+    seconds: float
+    steps: tuple[tuple[GroupId, Timings], ...]
+
+
+@dataclass(frozen=True)
 class SendCommand:
     """Tell a node to bring parts into target states (RUNNING, LOCKED or PARKED), or, where the target is None, to ask
     the driver for the true state of a part and move nothing. The shell adds the epoch."""
@@ -129,6 +140,7 @@ Effect: TypeAlias = (
     | LeasesChecked
     | LeasesEnded
     | ResetDone
+    | HandedOver
     | SendCommand
     | Save
     | Drop

@@ -10,9 +10,9 @@ from timeslice_api.errors import OperationFailed
 from timeslice_orchestrator.core import handoff as steps
 from timeslice_orchestrator.core import members, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Handoff, Member, Node, Part, Request, Sent
-from timeslice_orchestrator.core.effects import SendCommand
+from timeslice_orchestrator.core.effects import HandedOver, SendCommand
 from timeslice_orchestrator.core.events import CommandDone
-from timeslice_orchestrator.core.model import Fault, GroupId, MemberKey, PartReport, PartState, Setback
+from timeslice_orchestrator.core.model import Fault, GroupId, MemberKey, PartReport, PartState, Setback, Timings
 from timeslice_orchestrator.core.tables import RESIDENT, End, Phase, Role
 
 
@@ -113,6 +113,16 @@ def stuck(books: Books, handoff: Handoff) -> str:
     return ""
 
 
+def progress(books: Books, handoff: Handoff) -> str:
+    """Which node does what, and since when: the oldest command that was not answered yet. Empty when none is."""
+    if not handoff.pending:
+        return ""
+    name, sent = min(handoff.pending.items(), key=lambda each: each[1].at)
+    wanted = ", ".join(f"{key.job_id} {state.value}" for key, state in sent.targets)
+    others = f", and {len(handoff.pending) - 1} other nodes" if len(handoff.pending) > 1 else ""
+    return f"{name} was told {books.now - sent.at:.0f} s ago ({wanted}){others}"
+
+
 def _take_answer(
     books: Books, handoff: Handoff, at: tuple[Node, MemberKey, PartState], report: PartReport | None
 ) -> None:
@@ -175,7 +185,8 @@ def _count(books: Books, handoff: Handoff) -> None:
     restored = any(role is Role.COMING for _, role, _ in handoff.moved)
     for request in _waiting(books, handoff):
         request.restored = request.restored or (restored and not set(handoff.devices).isdisjoint(request.wants))
-    for group in queue.groups_of(books, handoff.request):
+    groups = [*queue.groups_of(books, handoff.request)]
+    for group in groups:
         group.totals.handoffs += 1
         group.totals.handoff_s += books.now - handoff.started_at
     for group_id, role, bytes_ in handoff.moved:
@@ -184,10 +195,12 @@ def _count(books: Books, handoff: Handoff) -> None:
             totals.bytes_parked += bytes_
         else:
             totals.bytes_restored += bytes_
-    _count_time(books, handoff)
+    took = _count_time(books, handoff)
+    books.out.add(HandedOver(tuple(group.group_id for group in groups), books.now - handoff.started_at, took))
 
 
-def _count_time(books: Books, handoff: Handoff) -> None:
+def _count_time(books: Books, handoff: Handoff) -> tuple[tuple[GroupId, Timings], ...]:
+    """Adds the slowest node of each group to its totals, and returns it."""
     slowest: dict[GroupId, Sequence[float]] = {}
     for (group_id, _), took in handoff.spent.items():
         slowest[group_id] = tuple(map(max, slowest.get(group_id, took), took))
@@ -197,6 +210,7 @@ def _count_time(books: Books, handoff: Handoff) -> None:
         totals.checkpoint_s += checkpoint_s
         totals.restore_s += restore_s
         totals.unlock_s += unlock_s
+    return tuple((group_id, Timings(*took)) for group_id, took in slowest.items())
 
 
 def _refuse(books: Books, handoff: Handoff, fault: Fault) -> None:

@@ -250,8 +250,8 @@ class WaiterView:
 
 @dataclass(frozen=True)
 class GroupView:
-    """A group as people see it, at one moment. `devices` are (device, node, node is connected); `setbacks` keep those
-    who wait from being served."""
+    """A group as people see it, at one moment. `devices` are (device, node, node is connected); `under_way` is what the
+    hand-off to `switching_to` waits for; `setbacks` keep those who wait from being served."""
 
     group_id: GroupId
     devices: tuple[tuple[DeviceId, NodeName, bool], ...]
@@ -259,6 +259,7 @@ class GroupView:
     holders: tuple[HolderView, ...] = ()
     waiters: tuple[WaiterView, ...] = ()
     switching_to: JobId = ""
+    under_way: str = ""
     draining: bool = False
     blocked_reason: str = ""
     setbacks: tuple[Setback, ...] = ()

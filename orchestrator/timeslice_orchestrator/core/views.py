@@ -28,6 +28,7 @@ def group_view(books: Books, group: Group) -> GroupView:
         holders=_holders(books, group),
         waiters=tuple(_waiter(books, request) for request in waiting),
         switching_to=current.request.record.job_id if current else "",
+        under_way=handoffs.progress(books, current) if current else "",
         draining=group.draining,
         blocked_reason=reason(books, waiting[0]) if waiting else "",
         setbacks=tuple(dict.fromkeys(d.setback for d in group.devices if d.setback and d.queue)),
@@ -41,7 +42,8 @@ def waiting_view(books: Books, request: Request) -> WaitingView:
     holder = next((d for d in request.wants if d.holder not in ("", request.record.job_id)), None)
     why = reason(books, request)
     if not why and (current := _handoff_for(request)):
-        why = f"a hand-off to {current.request.record.job_id} is under way"
+        told = handoffs.progress(books, current)
+        why = f"a hand-off to {current.request.record.job_id} is under way" + (f": {told}" if told else "")
     return WaitingView(
         position=queue.position(request),
         holder_job_id=holder.holder if holder else "",

@@ -59,6 +59,7 @@ def group(view: GroupView) -> pb.Group:
         holders=[_holder(holder) for holder in view.holders],
         waiters=[_waiter(waiter) for waiter in view.waiters],
         switching_to_job_id=view.switching_to,
+        under_way=view.under_way,
         draining=view.draining,
         blocked_reason=view.blocked_reason,
         handoffs=view.totals.handoffs,
