@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from timeslice_api.errors import TokenMissing
 
+AUDIENCE: Final = "timeslice"  # of service accounts' tokens: good for nobody else
 MAX_TOKEN: Final = 8 << 10  # characters; those of Kubernetes have about a thousand
 _KEY: Final = "authorization"
 _SCHEME: Final = "bearer "

@@ -30,6 +30,7 @@ NAME: Final = "agent.sock"
 CA_NAME: Final = "ca.crt"
 _FOLDER_MODE: Final = 0o755
 _CA_MODE: Final = 0o644
+_PARENT_MODE: Final = 0o711  # other users of the machine cannot list the claims, whose folders are for their pods
 _SOCKET_MODE: Final = 0o666  # a pod may run as any user; who can reach the folder at all, the mount decides
 _STOP_GRACE_S: Final = 0.5
 # What a pod can make the node keep for it.
@@ -98,8 +99,8 @@ class ClaimSockets:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / uid).mkdir(exist_ok=True)
-            for folder in (self._folder, self._folder / uid):
-                folder.chmod(_FOLDER_MODE)  # whatever the umask is
+            self._folder.chmod(_PARENT_MODE)  # whatever the umask is
+            (self._folder / uid).chmod(_FOLDER_MODE)
             self._put_ca(uid)
         except OSError as error:
             at_fault = error.filename or self._folder / uid

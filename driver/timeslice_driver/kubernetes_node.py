@@ -27,6 +27,7 @@ from timeslice_driver.dra.config import PluginConfig
 from timeslice_driver.dra.plugin import DraPlugin
 from timeslice_driver.metrics import NodeMetrics
 from timeslice_driver.node import Node
+from timeslice_driver.pod_tokens import PodTokens
 from timeslice_driver.processes import ProcFs
 
 log = logging.getLogger(__name__)
@@ -126,6 +127,8 @@ class KubernetesNode:
         except CheckpointError as error:
             raise OperationFailed(str(error), reason="StateUnusable") from error
         self.plugin = plugin
+        tokens = asyncio.create_task(PodTokens(api, self.claims, self._plugin_config.sockets).run())
+        self._stack.push_async_callback(_cancelled, tokens)
         work = asyncio.create_task(self._work())
         self._stack.push_async_callback(self._end, work)
 

@@ -44,13 +44,15 @@ class KubernetesConfig:
 
     Attributes:
         namespace: of the Lease by which one of several processes leads.
-        listen: addresses, as above; bound only while it leads.
+        listen: addresses, as above; bound only while it leads. Calls over TCP carry service accounts' tokens,
+            unless only this machine reaches it.
         tls: as above.
         identity: of this process in the Lease, for people: its pod's name.
         lease_name: name of the Lease.
         lease_s: a leader that is silent for so long is replaced (seconds). It stops by itself after two thirds of that,
             and says that it lives each two fifteenths.
         telemetry_listen: as above.
+        node_account: the service account of nodes, as Kubernetes names it as a user.
         kubeconfig: file that says where the API server is; empty: as a pod, else $KUBECONFIG or ~/.kube/config.
         settings: time limits of the core.
     """
@@ -61,6 +63,7 @@ class KubernetesConfig:
     lease_name: str = "timeslice-orchestrator"
     lease_s: float = 15.0
     telemetry_listen: str = ""
+    node_account: str = "system:serviceaccount:timeslice:timeslice-node"
     kubeconfig: str = ""
     settings: Settings = field(default_factory=Settings)
     tls: TlsFiles = field(default_factory=TlsFiles)

@@ -15,7 +15,7 @@ from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 from timeslice_api.file_watch import FileWatch
 
-from timeslice_orchestrator.access.exposure import open_to_this_machine
+from timeslice_orchestrator.access.exposure import is_exposed, warn_of_open
 from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.access.tokens_file import FileTokens
 from timeslice_orchestrator.config import OrchestratorConfig
@@ -122,22 +122,26 @@ class Orchestrator:
             observer = Telemetry()
             served = observer.served(self._config.telemetry_listen)
             self.telemetry_port = (await self._stack.enter_async_context(served)).port
-        gate = Gate(self._tokens)
-        self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer, gate=gate)
+        self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer)
         if self._tokens is not None:
             self._follow(self._tokens.path, self._tokens.read)
         if (groups := self._config.groups_file) is not None:
             self._follow(groups, lambda: self._serving.discovery.file_said(groups))
         self._serving.discovery.tell()
-        await self._serving.listen(self._listeners, after_another=self._config.standby)
+        await self._serving.listen(self._listeners, Gate(self._tokens), after_another=self._config.standby)
         if observer is not None:
             observer.leads(self._serving.engine)
 
     def _read_tokens(self) -> None:
         if self._config.tokens_file is not None:
             self._tokens = FileTokens(self._config.tokens_file)
-        elif addresses := open_to_this_machine(self._config.listen):
-            _log.warning("everybody on this machine may do everything at %s: no tokens file", ", ".join(addresses))
+        elif exposed := [address for address in self._config.listen if is_exposed(address)]:
+            message = f"{exposed[0]} can be reached from other machines, and nothing says who may call"
+            raise ConfigError(
+                message, hint="name a --tokens file, which `timeslice token` fills, or listen on a socket"
+            )
+        else:
+            warn_of_open(self._config.listen)
 
     def _follow(self, path: Path, read: Callable[[], None]) -> None:
         """Reads a file now, and again whenever it changes."""

@@ -51,7 +51,6 @@ class Serving:
         store: where its records go.
         records: what the store held.
         observer, in_office: see `Engine`.
-        gate: who may call; by default everybody who can.
     """
 
     def __init__(
@@ -62,9 +61,7 @@ class Serving:
         *,
         observer: Observer | None = None,
         in_office: Callable[[], bool] | None = None,
-        gate: Gate | None = None,
     ) -> None:
-        self._gate = gate or Gate()
         records = list(records)
         of_core = [record for record in records if not isinstance(record, NodeRecord)]
         nodes = [record for record in records if isinstance(record, NodeRecord)]
@@ -74,15 +71,15 @@ class Serving:
         self.discovery = Discovery(self.engine, self.links, nodes)
         self._server: grpc.aio.Server | None = None
 
-    async def listen(self, listeners: Sequence[Listener], *, after_another: bool = False) -> None:
-        """Serves on these addresses; `after_another` had them, maybe until a moment ago.
+    async def listen(self, listeners: Sequence[Listener], gate: Gate, *, after_another: bool = False) -> None:
+        """Serves on these addresses whom the gate lets in; `after_another` had them, maybe until a moment ago.
 
         Raises:
             ConfigError: one cannot be listened on.
         """
         self._server = grpc.aio.server(options=_OPTIONS)
-        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine, self._gate))
-        calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery, self._gate))
+        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine, gate))
+        calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery, gate))
         for listener in listeners:
             if after_another:
                 await listener.succeed(self._server)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from timeslice_api.errors import Forbidden
 from timeslice_orchestrator.access.caller import ADMIN_ACTS, LOCAL, Act, Caller, Kind, Wish
@@ -11,7 +13,7 @@ from timeslice_orchestrator.access.rules import may, sees
 class World:
     """A cluster where pods of namespace `team-a` have claims of job-a, and group `closed` admits nobody."""
 
-    node_account = ("timeslice", "timeslice-node")
+    node_account = "system:serviceaccount:timeslice:timeslice-node"
 
     def jobs_of(self, caller: Caller) -> frozenset[str]:
         return frozenset({"job-a"}) if caller.namespace == "team-a" else frozenset()
@@ -27,8 +29,8 @@ JOB = Caller(Kind.JOB, "token 'trainers'", jobs=frozenset({"job-a"}), groups=fro
 ANY_JOB = Caller(Kind.JOB, "token 'anybody'", jobs=None)
 NODE = Caller(Kind.NODE, "token 'n1'", node="n1")
 ADMIN = Caller(Kind.ADMIN, "token 'operators'")
-POD = Caller(Kind.POD, "pod team-a/p", node="n1", namespace="team-a", account="default")
-AGENT = Caller(Kind.POD, "pod timeslice/n", node="n1", namespace="timeslice", account="timeslice-node")
+POD = Caller(Kind.POD, "pod team-a/p", node="n1", namespace="team-a", user="system:serviceaccount:team-a:default")
+AGENT = replace(POD, name="pod timeslice/n", namespace="timeslice", user=World.node_account)
 USER = Caller(Kind.USER, "user eve")
 
 FOR_JOBS = (Act.ACQUIRE, Act.YIELD, Act.KEEP_ALIVE, Act.WITHDRAW)
@@ -111,7 +113,7 @@ def test_a_job_of_another_namespace_keeps_its_name() -> None:
 def test_a_node_speaks_for_no_other_node() -> None:
     assert reason(NODE, Wish(Act.SPEAK_FOR_NODE, node="n2")) == "token 'n1' is for node n1, not for node n2"
     assert reason(AGENT, Wish(Act.SPEAK_FOR_NODE, node="n2")) == "pod timeslice/n is on node n1, not on node n2"
-    assert "which is not that of nodes" in reason(POD, Wish(Act.SPEAK_FOR_NODE, node="n1"))
+    assert "which is not the service account of nodes" in reason(POD, Wish(Act.SPEAK_FOR_NODE, node="n1"))
 
 
 def test_a_list_shows_a_caller_its_own_groups() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chart_files import CHART, POLICIES, documents
 from timeslice_api.kinds import TimesliceConfig, names
+from timeslice_api.tokens import AUDIENCE
 
 ALL = [(path.name, document) for path in POLICIES for document in documents(path)]
 BY_NAME = {document["metadata"]["name"]: document for _, document in ALL if document["kind"].endswith("Policy")}
@@ -37,7 +38,7 @@ def test_a_policy_that_refuses_does_so_when_it_fails_too() -> None:
 
 
 def test_policies_for_nodes_are_for_the_account_of_the_node_alone() -> None:
-    for name in ("timeslice-node-slices", "timeslice-node-claims"):
+    for name in ("timeslice-node-slices", "timeslice-node-claims", "timeslice-node-tokens"):
         (condition,) = BY_NAME[name]["spec"]["matchConditions"]
         assert condition["expression"] == "request.userInfo.username == '__NODE_ACCOUNT__'"
 
@@ -60,3 +61,8 @@ def test_policies_spell_names_as_the_code_does() -> None:
     assert set(re.findall(r"'(gpu\.[a-z.]+)'", text)) == {names.DRIVER}
     assert f"'{names.CLASS_SUFFIX}'" in text
     assert f"size() - {len(names.CLASS_SUFFIX)})" in text
+
+
+def test_tokens_are_for_the_audience_that_the_orchestrator_asks_for() -> None:
+    assert f"== '{AUDIENCE}'" in str(BY_NAME["timeslice-node-tokens"]["spec"]["validations"])
+    assert f"serviceAccountToken: {{audience: {AUDIENCE}," in (CHART / "templates/node.yaml").read_text()

@@ -27,6 +27,7 @@ def test_a_spec_gives_containers_their_devices_names_and_the_way_to_the_node() -
         "TIMESLICE_JOB_ID=trainer",
         "TIMESLICE_GROUP_ID=rl-a",
         "TIMESLICE_NODE_SOCKET=/run/timeslice/agent.sock",
+        "TIMESLICE_TOKEN_FILE=/run/timeslice/token",
         "NVIDIA_VISIBLE_DEVICES=void",
     ]
     (mount,) = made["containerEdits"]["mounts"]

@@ -26,7 +26,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
 GROUPS = Resource(names.API_GROUP, names.VERSION, names.PLURAL_GROUP, namespaced=False)
 
-__all__ = ["CHART", "CLAIMS", "CLAIM_TEMPLATES", "GROUPS", "NAMESPACE", "NODES", "PODS", "SLICES"]
+__all__ = ["ACCOUNTS", "CHART", "CLAIMS", "CLAIM_TEMPLATES", "GROUPS", "NAMESPACE", "NODES", "PODS", "SLICES"]
 
 
 def run(*command: str, given: str = "", limit_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -86,7 +86,7 @@ async def token_of(api: ApiServer, account: str, *, node: str = "") -> str:
     """A token of a service account of the chart; with a node one that is bound to a pod there."""
     bound: dict[str, Any] = {}
     if node:
-        pod = await _pod(api, account, node)
+        pod = await pod_of(api, account, node)
         reference = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         bound = {"boundObjectRef": reference}
     body = {"spec": {"expirationSeconds": 3600, **bound}}
@@ -94,7 +94,7 @@ async def token_of(api: ApiServer, account: str, *, node: str = "") -> str:
     return str(answer["status"]["token"])
 
 
-async def _pod(api: ApiServer, account: str, node: str) -> dict[str, Any]:
+async def pod_of(api: ApiServer, account: str, node: str) -> dict[str, Any]:
     """A pod on the node; it need not run for its token to be good."""
     body = {
         "metadata": {"generateName": "whoever-", "namespace": NAMESPACE},

@@ -317,6 +317,8 @@ def test_a_node_has_the_rights_that_it_needs_and_few_others(rules: None) -> None
     assert not may(NODE_ACCOUNT, "associated-node:patch", "resourceclaims/driver", **other)
     for verb, resource in itertools.product(("create", "patch", "delete"), ("pods", "nodes", "secrets", "pods/exec")):
         assert not may(NODE_ACCOUNT, verb, resource), f"{verb} {resource}"
+    assert may(NODE_ACCOUNT, "create", "serviceaccounts/token")
+    assert not may(NODE_ACCOUNT, "create", "tokenreviews", group="authentication.k8s.io")
     assert not may(NODE_ACCOUNT, "update", "resourceclaims", group=DRA)
     assert not may(NODE_ACCOUNT, "patch", "timeslicegroups", group="timeslice.dev")
 
@@ -324,6 +326,9 @@ def test_a_node_has_the_rights_that_it_needs_and_few_others(rules: None) -> None
 def test_the_orchestrator_has_the_rights_that_it_needs_and_few_others(rules: None) -> None:
     assert may(ORCHESTRATOR_ACCOUNT, "patch", "timeslicegroups/status", group="timeslice.dev")
     assert may(ORCHESTRATOR_ACCOUNT, "create", "pods/eviction")
+    assert may(ORCHESTRATOR_ACCOUNT, "create", "tokenreviews", group="authentication.k8s.io")
+    assert may(ORCHESTRATOR_ACCOUNT, "create", "subjectaccessreviews", group="authorization.k8s.io")
+    assert not may(ORCHESTRATOR_ACCOUNT, "create", "serviceaccounts/token")
     lease = {"group": "coordination.k8s.io", "namespace": NAMESPACE}
     assert may(ORCHESTRATOR_ACCOUNT, "update", "leases", **lease, name="timeslice-orchestrator")
     assert not may(ORCHESTRATOR_ACCOUNT, "update", "leases", **lease, name="somebody-else")
@@ -340,7 +345,7 @@ def test_the_api_server_finds_no_fault_in_the_policies(rules: None) -> None:
     succeeded("kubectl", "wait", checked, "--timeout=30s", "validatingadmissionpolicies", "--all")
     found = json.loads(succeeded("kubectl", "get", "validatingadmissionpolicies", "--output=json"))["items"]
     ours = [each for each in found if each["metadata"]["name"].startswith("timeslice-")]
-    assert len(ours) == 5
+    assert len(ours) == 6
     warnings = {
         each["metadata"]["name"]: each["status"]["typeChecking"]["expressionWarnings"]
         for each in ours

@@ -22,6 +22,7 @@ import yaml
 from aiohttp import web
 from api_objects import Object, Objects, Place, Refusal, selector, watch_event
 from dra_kubeletplugin.apiserver import ApiServer
+from fake_accounts import REVIEWS, Accounts
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 
@@ -65,6 +66,7 @@ class FakeApiServer:
         self.hooks: list[Hook] = []
         self.calls: list[Call] = []
         self.evictions: list[Place] = []
+        self.accounts = Accounts(self.store)
         self.port = 0
         self._going = asyncio.Event()
         self._going.set()
@@ -227,6 +229,8 @@ class FakeApiServer:
                 self.evictions.append(place)
                 await store.delete(place)
                 return {"kind": "Status", "status": "Success"}
+            case "POST" if place.plural in REVIEWS or call.subresource == "token":
+                return self.accounts.answer(place, call.body)
             case "POST":
                 return await store.create(place, call.body)
             case "PUT":

@@ -59,6 +59,7 @@ def test_everything_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
         "IDENTITY": "pod-1",
         "LISTEN": "127.0.0.1:1, 127.0.0.1:2",
         "TELEMETRY_LISTEN": ":9401",
+        "NODE_ACCOUNT": "system:serviceaccount:ours:nodes",
         "KUBECONFIG": "admin.yaml",
     }.items():
         monkeypatch.setenv(f"TIMESLICE_{name}", value)
@@ -68,6 +69,7 @@ def test_everything_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
             namespace="ours",
             listen=("127.0.0.1:1", "127.0.0.1:2"),
             identity="pod-1",
+            node_account="system:serviceaccount:ours:nodes",
             lease_name="lease",
             lease_s=6.0,
             telemetry_listen=":9401",

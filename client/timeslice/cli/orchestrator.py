@@ -90,6 +90,8 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     name = socket.gethostname()
     text = f"of this process in the Lease; default {name}"
     add_option(group, "--identity", env="TIMESLICE_IDENTITY", text=text, metavar="NAME", default=name)
+    text = "the service account of nodes; default system:serviceaccount:NAMESPACE:timeslice-node"
+    add_option(group, "--node-account", env="TIMESLICE_NODE_ACCOUNT", text=text, metavar="USER", default="")
     text = "where the API server is; default: as a pod, else $KUBECONFIG or ~/.kube/config"
     add_option(group, "--kubeconfig", env="TIMESLICE_KUBECONFIG", text=text, metavar="FILE", default="")
 
@@ -129,13 +131,15 @@ def _run_on_kubernetes(arguments: argparse.Namespace) -> int:
     from timeslice_orchestrator.config import KubernetesConfig
     from timeslice_orchestrator.kubernetes.orchestrator import KubernetesOrchestrator
 
+    namespace = arguments.namespace or _namespace()
     config = KubernetesConfig(
-        namespace=arguments.namespace or _namespace(),
+        namespace=namespace,
         listen=_listen(arguments, "0.0.0.0:7070"),
         identity=arguments.identity,
         lease_name=arguments.lease_name,
         lease_s=_lease_s(arguments.lease_duration),
         telemetry_listen=arguments.telemetry_listen,
+        node_account=arguments.node_account or f"system:serviceaccount:{namespace}:timeslice-node",
         kubeconfig=arguments.kubeconfig,
         tls=tls_of_listener(arguments),
     )

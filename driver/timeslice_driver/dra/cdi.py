@@ -24,6 +24,7 @@ _PREFIX: Final = "timeslice.dev-claim_"
 CONTAINER_FOLDER: Final = "/run/timeslice"
 CONTAINER_SOCKET: Final = f"{CONTAINER_FOLDER}/agent.sock"
 CONTAINER_CA: Final = f"{CONTAINER_FOLDER}/ca.crt"
+CONTAINER_TOKEN: Final = f"{CONTAINER_FOLDER}/token"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Wiring:
 
     Attributes:
         orchestrator: its address for pods; empty: jobs run without one.
-        sockets: the host's folder with a folder per claim, in which its pods find the node's socket.
+        sockets: the host's folder with a folder per claim, in which its pods find the node's socket and their token.
         with_ca: the orchestrator's authorities are there too.
     """
 
@@ -85,6 +86,7 @@ def _environment(claim: ClaimRecord, wiring: Wiring) -> list[str]:
         names.ENV_GROUP_ID: claim.group,
         names.ENV_NODE_SOCKET: CONTAINER_SOCKET,
         names.ENV_TLS_CA: CONTAINER_CA if wiring.with_ca else "",
+        names.ENV_TOKEN_FILE: CONTAINER_TOKEN if wiring.orchestrator else "",
         "NVIDIA_VISIBLE_DEVICES": "void",
     }
     return [f"{name}={value}" for name, value in values.items() if value]

@@ -45,7 +45,7 @@ class Caller:
         jobs: of a JOB or POD: those for which it may speak; None: any.
         groups: of a JOB: those in which it may; None: any that admits the job.
         node: of a NODE: the one for which it speaks. Of a POD: where it runs.
-        namespace, account, pod_uid: of a POD.
+        namespace, pod_uid: of a POD.
         user, roles, extra: as Kubernetes knows a POD or USER: its name, groups, and what else it says of it.
     """
 
@@ -55,11 +55,15 @@ class Caller:
     groups: frozenset[str] | None = None
     node: str = ""
     namespace: str = ""
-    account: str = ""
     pod_uid: str = ""
     user: str = ""
     roles: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def sees_ids(self) -> bool:
+        """Whether it is shown the ids of requests, of which those of leases are made."""
+        return self.kind not in {Kind.JOB, Kind.POD}
 
 
 LOCAL = Caller(Kind.LOCAL, "the local socket", jobs=None)

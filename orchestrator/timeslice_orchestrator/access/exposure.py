@@ -1,22 +1,21 @@
-"""Whom an orchestrator lets in that asks nobody who they are."""
+"""Who can reach an address. An orchestrator that only its own machine reaches need not ask who calls."""
 
 from __future__ import annotations
 
-from timeslice_api.errors import ConfigError
+import logging
+from collections.abc import Iterable
+
 from timeslice_api.tls import is_loopback
 
+_log = logging.getLogger(__name__)
 
-def open_to_this_machine(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The addresses that anybody on this machine can call, of an orchestrator without tokens.
 
-    Raises:
-        ConfigError: other machines can reach one of them.
-    """
-    found = tuple(address for address in addresses if not address.startswith("unix:"))
-    for address in found:
-        if not is_loopback(address):
-            message = f"{address} can be reached from other machines, and nothing says who may call"
-            raise ConfigError(
-                message, hint="name a --tokens file, which `timeslice token` fills, or listen on a socket"
-            )
-    return found
+def is_exposed(address: str) -> bool:
+    """Whether other machines can reach what listens there."""
+    return not address.startswith("unix:") and not is_loopback(address)
+
+
+def warn_of_open(addresses: Iterable[str]) -> None:
+    """Says loudly what may be called by anybody on this machine. Sockets belong to their owners."""
+    if found := [address for address in addresses if not address.startswith("unix:")]:
+        _log.warning("everybody on this machine may do everything at %s: nobody is asked for a token", ", ".join(found))

@@ -26,7 +26,15 @@ _JUDGED: Final = frozenset({Kind.POD, Kind.USER})
 
 
 class Judge(Protocol):
-    """Who says what users of the cluster may: Kubernetes."""
+    """What Kubernetes has to be asked before a decision."""
+
+    async def know(self, caller: Caller) -> None:
+        """Has the claims of a pod that has just started known, as far as that takes no long.
+
+        Raises:
+            Unavailable: no claims are known yet.
+        """
+        ...
 
     async def allows(self, caller: Caller, act: Act, group_id: str) -> bool:
         """Whether the caller may do that with the group; "" stands for all groups.
@@ -40,7 +48,7 @@ class Judge(Protocol):
 class NoCluster:
     """The `World` and `Judge` of an orchestrator outside Kubernetes: there are no pods, and nobody is a user."""
 
-    node_account = ("", "")
+    node_account = ""
 
     def jobs_of(self, caller: Caller) -> frozenset[str]:
         """See `World`."""
@@ -53,6 +61,9 @@ class NoCluster:
     def stranger(self, job_id: str, group_id: str, namespace: str) -> str:
         """See `World`."""
         return ""
+
+    async def know(self, caller: Caller) -> None:
+        """See `Judge`."""
 
     async def allows(self, caller: Caller, act: Act, group_id: str) -> bool:
         """See `Judge`."""
@@ -106,6 +117,8 @@ class Gate:
         if caller.kind in _JUDGED and (wish.act in ADMIN_ACTS or caller.kind is Kind.USER):
             group_id = wish.group_ids[0] if wish.group_ids else ""
             wish = replace(wish, granted=await self._cluster.allows(caller, wish.act, group_id))
+        elif caller.kind is Kind.POD and wish.job_id:
+            await self._cluster.know(caller)
         rules.may(caller, wish, self._cluster)
 
     def sees(self, caller: Caller, group_id: str) -> bool:

@@ -26,8 +26,8 @@ class World(Protocol):
         ...
 
     @property
-    def node_account(self) -> tuple[str, str]:
-        """Namespace and name of the service account of nodes."""
+    def node_account(self) -> str:
+        """The service account of nodes, as Kubernetes names it as a user."""
         ...
 
 
@@ -110,8 +110,8 @@ def _name_of_others(caller: Caller, wish: Wish, world: World) -> str:
 
 
 def _node_of_pod(caller: Caller, wish: Wish, world: World) -> str:
-    if (caller.namespace, caller.account) != world.node_account:
-        return f"{caller.name} has service account {caller.account}, which is not that of nodes"
+    if caller.user != world.node_account:
+        return f"{caller.name} is {caller.user}, which is not the service account of nodes"
     return "" if caller.node == wish.node else f"{caller.name} is on node {caller.node}, not on node {wish.node}"
 
 

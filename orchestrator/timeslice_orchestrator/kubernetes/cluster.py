@@ -66,15 +66,17 @@ class Cluster:
         self.occupancy = Occupancy()
         self.setbacks: dict[str, tuple[Setback, ...]] = {}  # of groups, as the engine has them
         self._listener = listener
+        self._claims_news = asyncio.Event()
         claims = _Copies(claim_of, self._claim_changed)
         pods = _Copies(pod_of, self._pod_changed)
         slices = _Copies(slice_of, lambda old, new: self._touch(self.occupancy.change_slice(old, new)))
         self._groups = Reflector(api, GROUPS, on_change=_guarded(self._take_group), keep=_guarded_keep(kept_of_group))
         self._classes = Reflector(api, DEVICE_CLASSES, on_change=_guarded(self._take_class))
+        self._claims = claims.reflector(api, CLAIMS)
         self._reflectors = (
             self._groups,
             self._classes,
-            claims.reflector(api, CLAIMS),
+            self._claims,
             pods.reflector(api, PODS, fields=_NOT_ENDED),
             slices.reflector(api, SLICES, fields=f"spec.driver={DRIVER}"),
         )
@@ -91,6 +93,15 @@ class Cluster:
         """Returns when all groups are known."""
         await self._groups.synced.wait()
 
+    @property
+    def claims_synced(self) -> bool:
+        """Whether all claims are known."""
+        return self._claims.synced.is_set()
+
+    async def claims_changed(self) -> None:
+        """Returns when a claim has changed."""
+        await self._claims_news.wait()
+
     async def synced(self) -> None:
         """Returns when everything is known."""
         for reflector in self._reflectors:
@@ -98,6 +109,8 @@ class Cluster:
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         touched = self.occupancy.change_claim(old, new)
+        self._claims_news.set()
+        self._claims_news = asyncio.Event()
         self._listener.claim_changed(old, new)
         self._touch(touched)
 

@@ -62,6 +62,7 @@ class Occupancy:
         self._concerned: _Index[Claim] = _Index()  # by group: claims that ask for it, or may have a lane of it
         self._named: _Index[Claim] = _Index()  # by namespace and name
         self._of_pod: _Index[Claim] = _Index()  # by the pod's UID
+        self._of_job: _Index[Claim] = _Index()  # by job, as the claim itself says it, and group: claims with devices
         self._pods_naming: _Index[Pod] = _Index()  # by namespace and claim's name
 
     # What changes: each returns the groups that it touches
@@ -122,6 +123,8 @@ class Occupancy:
         yield from ((self._concerned, group_id) for group_id in _concerns(claim))
         yield from ((self._users, (use.pool, gpu_and_rest(use.device)[0])) for use in claim.uses)
         yield from ((self._of_pod, ref.uid) for ref in claim.pods)
+        if claim.uses and (job := claim.config_job or claim.label_job):
+            yield from ((self._of_job, (job, group_id)) for group_id in claim.groups)
         yield self._named, (claim.namespace, claim.name)
 
     # What is
@@ -184,6 +187,14 @@ class Occupancy:
         """The claims of a pod, among those that concern us."""
         named = [claim for name in pod.claims for claim in self._named.of((pod.namespace, name))]
         return list({claim.uid: claim for claim in (*named, *self._of_pod.of(pod.uid))}.values())
+
+    def claims_of_pod(self, uid: str) -> Collection[Claim]:
+        """The claims that a pod owns or is reserved for."""
+        return self._of_pod.of(uid)
+
+    def claims_of_job(self, job: str, group_id: str) -> Collection[Claim]:
+        """The claims with devices that name the job themselves and the group's DeviceClass."""
+        return self._of_job.of((job, group_id))
 
     def job_of(self, claim: Claim) -> str:
         """The claim's job: its configuration's, else its label's, else that of its pods; empty where nobody said."""

@@ -17,11 +17,15 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from timeslice_api.errors import ConfigError, StoreFailed, Unavailable
 
+from timeslice_orchestrator.access.exposure import is_exposed, warn_of_open
+from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.config import KubernetesConfig
 from timeslice_orchestrator.core.effects import Effect
 from timeslice_orchestrator.core.events import Event, GroupsChanged
+from timeslice_orchestrator.kubernetes.permissions import Permissions
 from timeslice_orchestrator.kubernetes.shown import Showing
 from timeslice_orchestrator.kubernetes.status_store import StatusStore
+from timeslice_orchestrator.kubernetes.token_reviews import TokenReviews
 from timeslice_orchestrator.kubernetes.watching import Watching
 from timeslice_orchestrator.listen import Listener
 from timeslice_orchestrator.serving import Serving
@@ -121,10 +125,16 @@ class KubernetesOrchestrator:
         await watching.start()
         await self._stack.enter_async_context(_running(told.showing))
         await self._stack.enter_async_context(self._minded(leadership, store, serving))
-        await serving.listen(self._listeners)
+        await serving.listen(self._listeners, self._gate(api, watching))
         self._stack.callback(self._telemetry.leads, None)
         self._telemetry.leads(serving.engine, lambda: _figures(watching))
         _log.info("leading epoch=%d addresses=%s", store.epoch, ",".join(self.addresses), extra={"epoch": store.epoch})
+
+    def _gate(self, api: ApiServer, watching: Watching) -> Gate:
+        if not any(map(is_exposed, self._config.listen)):
+            warn_of_open(self._config.listen)
+            return Gate()
+        return Gate(TokenReviews(api), Permissions(api, watching.cluster, self._config.node_account))
 
     @asynccontextmanager
     async def _minded(self, leadership: Leadership, store: StatusStore, serving: Serving) -> AsyncIterator[None]:

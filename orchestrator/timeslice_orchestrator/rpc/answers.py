@@ -48,8 +48,8 @@ def waiting(view: WaitingView) -> pb.AcquireResponse:
     return pb.AcquireResponse(waiting=place, waited_s=view.waited_s)
 
 
-def group(view: GroupView) -> pb.Group:
-    """A group as people see it."""
+def group(view: GroupView, *, ids: bool = True) -> pb.Group:
+    """A group as people see it; without `ids` as jobs do, whom the ids of others' requests do not concern."""
     return pb.Group(
         group_id=view.group_id,
         devices=[
@@ -57,7 +57,7 @@ def group(view: GroupView) -> pb.Group:
         ],
         members=[_member(member) for member in view.members],
         holders=[_holder(holder) for holder in view.holders],
-        waiters=[_waiter(waiter) for waiter in view.waiters],
+        waiters=[_waiter(waiter, ids=ids) for waiter in view.waiters],
         switching_to_job_id=view.switching_to,
         under_way=view.under_way,
         draining=view.draining,
@@ -84,10 +84,10 @@ def _holder(holder: HolderView) -> pb.GroupHolder:
     return pb.GroupHolder(job_id=holder.job_id, leases=holder.leases, held_s=holder.held_s, fencing_token=holder.token)
 
 
-def _waiter(waiter: WaiterView) -> pb.GroupWaiter:
+def _waiter(waiter: WaiterView, *, ids: bool) -> pb.GroupWaiter:
     return pb.GroupWaiter(
         job_id=waiter.job_id,
-        request_id=waiter.request_id,
+        request_id=waiter.request_id if ids else "",
         position=waiter.position,
         waited_s=waiter.waited_s,
         holder=waiter.holder,

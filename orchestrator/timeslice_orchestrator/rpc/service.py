@@ -11,7 +11,7 @@ import grpc.aio
 from timeslice_api.names import checked_name
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 
-from timeslice_orchestrator.access.caller import Act, Wish
+from timeslice_orchestrator.access.caller import Act, Caller, Wish
 from timeslice_orchestrator.access.gate import Gate
 from timeslice_orchestrator.core.effects import (
     Granted,
@@ -77,21 +77,22 @@ class OrchestratorService:
         """All groups that the caller may see."""
         caller = await self._gate.check(context, Wish(Act.SEE))
         seen = (view for view in self._engine.groups() if self._gate.sees(caller, view.group_id))
-        return pb.ListGroupsResponse(groups=[answers.group(view) for view in seen])
+        return pb.ListGroupsResponse(groups=[answers.group(view, ids=caller.sees_ids) for view in seen])
 
     async def GetGroup(self, request: pb.GetGroupRequest, context: _Context) -> pb.Group:
         """One group."""
-        return answers.group(self._engine.view(await self._seen(request.group_id, context)))
+        group_id, caller = await self._seen(request.group_id, context)
+        return answers.group(self._engine.view(group_id), ids=caller.sees_ids)
 
     async def WatchGroup(self, request: pb.WatchGroupRequest, context: _Context) -> None:
         """The group now and after each change, until the caller leaves."""
-        group_id = await self._seen(request.group_id, context)
+        group_id, caller = await self._seen(request.group_id, context)
         clock = asyncio.get_running_loop().time
         with self._engine.watching(group_id) as changed:
             while True:
                 changed.clear()
                 started = clock()
-                state = answers.group(self._engine.view(group_id))
+                state = answers.group(self._engine.view(group_id), ids=caller.sees_ids)
                 pause_s = max(_WATCH_PAUSE_S, (clock() - started) / _WATCH_SHARE)
                 await context.write(state)
                 await asyncio.sleep(pause_s)
@@ -125,8 +126,7 @@ class OrchestratorService:
             done = await self._engine.reset(event, _RESET_S)
         return pb.ResetResponse(group_ids=[member.group_id for member in done.members])
 
-    async def _seen(self, name: str, context: _Context) -> GroupId:
-        """The name of a group, when the caller may see it."""
+    async def _seen(self, name: str, context: _Context) -> tuple[GroupId, Caller]:
+        """The name of a group that the caller may see, and the caller."""
         group_id = checked_name(name, "group_id")
-        await self._gate.check(context, Wish(Act.SEE, group_ids=(group_id,)))
-        return group_id
+        return group_id, await self._gate.check(context, Wish(Act.SEE, group_ids=(group_id,)))
