@@ -156,6 +156,34 @@ def test_an_acquire_may_be_cut_off_by_the_end_of_its_process_and_by_nothing_else
     assert broken(asks, Event(6.6, B, "world", "kills")) == []
 
 
+REFUSED = {"turn": 2, "error": "JobQuarantined", "text": "spoilt"}
+
+
+def test_a_job_that_is_refused_is_found_unless_the_gpu_failed_it() -> None:
+    asks, refused = said(6.5, B, "asks", turn=2), said(6.6, B, "refused", **REFUSED)
+    struck = gpu(6.4, B, "fault", call="restore", fault={"rc": 304})
+    assert broken(asks, refused) == ["no job fails"]
+    assert broken(asks, refused, struck) == []
+    other = said(6.6, B, "refused", **REFUSED | {"error": "NotHolder"})
+    assert broken(asks, other, struck) == ["no job fails"]
+
+
+def test_a_cuda_call_that_fails_is_found_unless_the_state_was_spoilt() -> None:
+    failed = said(6.6, B, "broken", text="cuMemAlloc_v2 failed with CUresult 2")
+    spoilt = gpu(6.4, B, "fault", call="restore", fault={"poison": True})
+    assert broken(failed) == ["no job fails"]
+    assert broken(failed, spoilt) == []
+
+
+def test_a_process_that_ends_by_itself_is_found() -> None:
+    ended = [Event(7.0, 9, "world", "ended", {"name": "node-0", "status": status}) for status in (-9, 1, -11)]
+    for event in ended:
+        assert broken(event) == ["nobody crashes"]
+    assert broken(ended[0], Event(6.9, 9, "world", "kills")) == []
+    assert broken(ended[0], Event(6.9, 9, "node", "struck", {"action": "kill"})) == []
+    assert broken(ended[1], Event(6.9, 9, "world", "kills")) == ["nobody crashes"]
+
+
 def test_a_log_is_read_in_the_order_of_time_and_without_a_line_that_was_cut_off(tmp_path: Path) -> None:
     log = Log(tmp_path, "job")
     first = log.say("asks", turn=1)

@@ -44,6 +44,8 @@ def check(events: Sequence[Event]) -> list[Violation]:
         _every_byte_came_back,
         _tokens_rise,
         _acquires_end_once,
+        _no_job_fails,
+        _nobody_crashes,
     )
     history = History(events)
     return sorted((each for promise in promises for each in promise(history)), key=lambda each: each.at)
@@ -72,9 +74,7 @@ def _deaths(events: Iterable[Event]) -> dict[int, float]:
     """When each process was over at the latest: nothing of it runs once SIGKILL was sent or it said goodbye."""
     deaths: dict[int, float] = {}
     for event in events:
-        if event.what in ("gone", "kills", "ends", "broken", "refused") or (
-            event.what == "struck" and event.get("action") == "kill" and event.role != "world"
-        ):
+        if event.what in ("gone", "ends", "broken", "refused") or (event.what != "fault" and _kills(event)):
             deaths.setdefault(event.pid, event.at)
     return deaths
 
@@ -213,3 +213,46 @@ def _acquires_end_once(history: History) -> Iterator[Violation]:
             if not whole and not cut_off:
                 text = f"turn {turn} of {history.jobs[pid]} ({pid}) was {', '.join(told)}"
                 yield Violation("each acquire ends once", events[-1].at, text)
+
+
+_OF_THE_GPU = frozenset({"JobQuarantined", "OperationFailed"})  # what a job is told when its state was spoilt
+
+
+def _no_job_fails(history: History) -> Iterator[Violation]:
+    """An error reaches a job only when the GPU had a fault with one of its processes before."""
+    struck: dict[str, float] = {}
+    spoilt: set[int] = set()
+    for event in history.events:
+        job = history.jobs.get(event.pid, "")
+        if event.what == "fault":
+            struck.setdefault(job, event.at)
+            if {"poison", "fail_state"} & event["fault"].keys():
+                spoilt.add(event.pid)
+        elif event.what == "refused" and not (event["error"] in _OF_THE_GPU and job in struck):
+            yield Violation("no job fails", event.at, f"{job} ({event.pid}) got {event['error']}: {event['text']}")
+        elif event.what == "broken" and event.pid not in spoilt:
+            yield Violation("no job fails", event.at, f"{job} ({event.pid}): {event['text']}")
+
+
+_KILLED, _GAVE_UP = -9, (3, 4)  # exit statuses; the second are a job's after an error, which is judged above
+
+
+def _nobody_crashes(history: History) -> Iterator[Violation]:
+    """Whoever ended was killed, or is a job that was told to go."""
+    killed = {event.pid for event in history.events if _kills(event)}
+    gave_up = {event.pid for event in history.events if event.what in ("refused", "broken")}
+    for event in history.events:
+        if event.what == "ended":
+            fine = (event["status"] == _KILLED and event.pid in killed) or (
+                event["status"] in _GAVE_UP and event.pid in gave_up
+            )
+            if not fine:
+                text = f"{event['name']} ({event.pid}) ended with status {event['status']} by itself"
+                yield Violation("nobody crashes", event.at, text)
+
+
+def _kills(event: Event) -> bool:
+    """Whether the event is the end of its process by SIGKILL, whoever sent it."""
+    if event.what == "fault":
+        return bool(event["fault"].get("kill_target"))
+    return event.what == "kills" or (event.what == "struck" and event.get("action") == "kill")
