@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from core_world import BUSY, EMPTY, LOCKED, PARKED, RUNNING, SETTINGS, Breakage, SimPart, World
 from timeslice_orchestrator.core.events import NodeConnected, NodeLost, PartsReported, Yielded
-from timeslice_orchestrator.core.model import MemberKey, PartReport
+from timeslice_orchestrator.core.model import GroupSpec, MemberKey, PartReport
 
 A, B = MemberKey("a", "g"), MemberKey("b", "g")
 
@@ -218,6 +218,30 @@ def test_a_member_that_grew_onto_held_devices_is_not_parked_before_they_are_give
     world.run()
     assert world.holds(request)
     assert world.state("a", "g", "n1") is PARKED
+
+
+def test_a_lease_that_was_granted_before_all_state_of_its_job_was_known_is_lost_and_asked_for_again() -> None:
+    world = World({"g": {"n1": ["d1"]}, "h": {"n2": ["d2"]}})
+    world.join("b", "g", n1=["d1"])
+    world.nodes["n1"].parts[MemberKey("b", "g")].state = RUNNING
+    world.do(PartsReported("n1", (world.nodes["n1"].report(MemberKey("b", "g")),)))
+    held = world.acquire("a", "g")
+    world.run()
+    assert world.leases[held].devices == {"d1"}
+    world.lose("n2")
+    world.change_groups(GroupSpec("g", (("d1", "n1"), ("d2", "n2"))))
+    for job, state in (("a", PARKED), ("b", RUNNING)):
+        world.nodes["n2"].parts[MemberKey(job, "g")] = SimPart(frozenset({"d2"}), state)
+    waiting = world.acquire("b", "g")
+    world.connect("n2")
+    assert world.lost == {held: "granted before all of the job's state was known"}
+    world.run()
+    assert world.holds(waiting)
+    again = world.acquire("a", "g")
+    world.yield_(waiting)
+    world.run()
+    assert world.leases[again].devices == {"d2"}
+    assert world.state("a", "g", "n2") is RUNNING
 
 
 def test_an_idle_part_of_a_job_that_does_not_hold_is_not_in_the_way() -> None:

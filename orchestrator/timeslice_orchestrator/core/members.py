@@ -9,7 +9,7 @@ from timeslice_api.errors import JobQuarantined
 from timeslice_orchestrator.core import cycles, leases, queue
 from timeslice_orchestrator.core.books import NEVER, Books, Device, Member, Node, Part, Request
 from timeslice_orchestrator.core.model import MemberKey, PartReport, PartState, QuarantineRecord
-from timeslice_orchestrator.core.tables import RESIDENT, End
+from timeslice_orchestrator.core.tables import AWAY, RESIDENT, End
 
 
 def observe(books: Books, node: Node, report: PartReport, *, locked: bool = False) -> None:
@@ -32,10 +32,24 @@ def observe(books: Books, node: Node, report: PartReport, *, locked: bool = Fals
     _look_again(books, part)
     if grew:
         _rewant(books, member.key)
+    _take_incomplete(books, part)
     if part.state is not PartState.FAILED:
         end_stale_quarantine(books, member)
     elif not member.quarantine:
         _quarantine(books, member, report.fault.message if report.fault else f"failed on {node.name}")
+
+
+def _take_incomplete(books: Books, part: Part) -> None:
+    """A job that holds, and has state put away where it does not hold, was granted before its node was heard of. It
+    would wait in its next call for ever: without the lease it asks again, and for all of its devices."""
+    if part.state not in AWAY or any(books.devices[device_id].handoff for device_id in part.devices):
+        return
+    job = books.jobs.get(part.member.key.job_id)
+    held = [*job.held.values()] if job else []
+    covered = frozenset().union(*(request.lease.devices for request in held if request.lease))
+    for request in held:
+        if part.member.key.group_id in request.record.group_ids and not part.devices <= covered:
+            leases.take(books, request, End.INCOMPLETE)
 
 
 def gone(books: Books, part: Part, *, ended: bool = True) -> None:

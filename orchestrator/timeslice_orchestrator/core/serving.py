@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from timeslice_orchestrator.core import handoffs, leases, queue
 from timeslice_orchestrator.core.books import Books, Device, Member, Request
 from timeslice_orchestrator.core.model import PartState
-from timeslice_orchestrator.core.tables import Stage
+from timeslice_orchestrator.core.tables import AWAY, Stage
 
 
 def settle(books: Books) -> None:
@@ -162,5 +162,4 @@ def _to_leave(request: Request) -> list[Member]:
 
 def _to_come(books: Books, request: Request) -> list[Member]:
     """The job's members that have to be restored or unlocked."""
-    away = (PartState.LOCKED, PartState.PARKED)
-    return [m for m in leases.members_of(books, request) if any(part.state in away for part in m.parts.values())]
+    return [m for m in leases.members_of(books, request) if any(part.state in AWAY for part in m.parts.values())]

@@ -23,6 +23,9 @@ PART_MOVES: dict[tuple[PartState, PartState], str] = {
     (PARKED, FAILED): "fault",
 }
 
+# State that its job cannot use.
+AWAY = frozenset({LOCKED, PARKED})
+
 # State that is on the devices for certain; FAILED may be, its node tells.
 RESIDENT = frozenset({RUNNING, LOCKED})
 
@@ -115,7 +118,7 @@ STAGE_MOVES: dict[tuple[Stage, Stage], str] = {
     (Stage.SUSPECT, Stage.HELD): "renewed",
     (Stage.WAITING, Stage.ENDED): "withdrawn or refused",
     (Stage.DETACHED, Stage.ENDED): "not back in grace, withdrawn or refused",
-    (Stage.HELD, Stage.ENDED): "yielded, released by force or processes ended",
+    (Stage.HELD, Stage.ENDED): "yielded, released by force, found incomplete or processes ended",
     (Stage.SUSPECT, Stage.ENDED): "lost after grace, or as when held",
 }
 
@@ -130,7 +133,8 @@ class End(Enum):
     PROCESSES_ENDED = "its processes ended"
     EXPIRED = "expired"
     FORCED = "released by force"
+    INCOMPLETE = "granted before all of the job's state was known"
 
 
 # After these the job had its devices taken from under a lease that it may still believe in.
-TAKEN = frozenset({End.EXPIRED, End.FORCED})
+TAKEN = frozenset({End.EXPIRED, End.FORCED, End.INCOMPLETE})
