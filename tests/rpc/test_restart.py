@@ -113,6 +113,23 @@ async def test_epochs_and_tokens_only_rise(running: Running) -> None:
     assert tokens == sorted(set(tokens))
 
 
+async def test_tokens_rise_although_the_state_with_grants_that_moved_nothing_was_lost(running: Running) -> None:
+    tokens, epoch = [], 0
+    for _ in range(3):
+        node = await ScriptedNode(running.channel, "n1", {"g": ("d1",)}, epoch=epoch).connect()
+        for number in range(2):
+            lease = await running.lease(f"r{number}", "job-a")  # no command tells the node of its token
+            tokens.append(lease.fencing_token)
+            await running.release(lease)
+        epoch = node.welcome.epoch
+        await running.stop()
+        await node.cut()
+        for path in running.config.state_dir.glob(f"{STORE_NAME}*"):
+            path.unlink()
+        await running.start()
+    assert tokens == sorted(set(tokens))
+
+
 async def test_a_corrupt_state_is_kept_aside_and_what_matters_comes_back_from_the_nodes(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -75,7 +75,8 @@ class AgentLink:
         link.welcome(self._links.epoch, self._discovery.groups_of(node))
         self._links.add(link)
         _log.info("node connected node=%s devices=%d parts=%d", node, len(link.node.devices), len(hello.parts))
-        self._engine.post(NodeConnected(node, hello.parts, hello.highest_token))
+        highest = max(hello.highest_token, self._links.token_floor)
+        self._engine.post(NodeConnected(node, hello.parts, highest))
 
     def _replace(self, node: str) -> None:
         old = self._links.find(node)

@@ -15,6 +15,7 @@ from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.rpc.answers import PART_STATES
 from timeslice_orchestrator.store import NodeRecord, Store
 
+_TOKENS_OF_AN_EPOCH = 10**9
 _MAX_UNSENT = 1000  # commands to a node that does not read; far beyond what the core has under way with one node
 
 
@@ -84,6 +85,13 @@ class Links:
     def epoch(self) -> int:
         """Of this orchestrator, higher than any that a node has told of."""
         return self._store.epoch
+
+    @property
+    def token_floor(self) -> int:
+        """Below every token of this epoch, and not below any of an earlier one. A node knows the epochs of all who ever
+        granted its devices, but no token of a grant that moved nothing: those would be given out again if the store
+        were lost."""
+        return self._store.epoch * _TOKENS_OF_AN_EPOCH
 
     async def go_above(self, highest_epoch: int) -> None:
         """Raises the epoch above one that a node has seen. All further commands to all nodes carry the new one.
