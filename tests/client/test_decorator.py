@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from fake_orchestrator import FakeOrchestrator
-from timeslice import AsyncOrchestratorClient, GroupNotFound, LeaseLost, NotHolder, OrchestratorClient
+from timeslice import AsyncOrchestratorClient, GroupNotFound, LeaseLost, OrchestratorClient
+from timeslice_api.errors import InvalidRequest
 
 
 def test_a_function_runs_with_the_group_held(client: OrchestratorClient, fake: FakeOrchestrator) -> None:
@@ -178,7 +179,7 @@ def test_a_region_may_be_entered_inside_itself(client: OrchestratorClient, fake:
 
 
 def test_the_bodys_error_is_not_hidden_by_a_failing_yield(client: OrchestratorClient, fake: FakeOrchestrator) -> None:
-    fake.faults["Yield"].append(NotHolder("never heard of it"))
+    fake.faults["Yield"].append(InvalidRequest("never heard of it"))
     with pytest.raises(ZeroDivisionError) as caught, client.on_accelerators("g"):
         raise ZeroDivisionError
     assert "never heard of it" in caught.value.__notes__[0]
@@ -187,8 +188,8 @@ def test_the_bodys_error_is_not_hidden_by_a_failing_yield(client: OrchestratorCl
 def test_a_failing_yield_is_an_error_when_the_body_succeeded(
     client: OrchestratorClient, fake: FakeOrchestrator
 ) -> None:
-    fake.faults["Yield"].append(NotHolder("never heard of it"))
-    with pytest.raises(NotHolder, match="never heard"), client.on_accelerators("g"):
+    fake.faults["Yield"].append(InvalidRequest("never heard of it"))
+    with pytest.raises(InvalidRequest, match="never heard"), client.on_accelerators("g"):
         pass
 
 

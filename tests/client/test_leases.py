@@ -8,7 +8,7 @@ import grpc
 import pytest
 from fake_orchestrator import FakeOrchestrator
 from patience import eventually
-from timeslice import AsyncOrchestratorClient, LeaseLost, OrchestratorClient
+from timeslice import AsyncOrchestratorClient, LeaseLost, NotHolder, OrchestratorClient
 
 
 def test_a_held_lease_is_renewed_every_third_of_its_time_to_live(
@@ -105,6 +105,14 @@ def test_a_loss_noticed_only_at_the_yield_is_logged(
 ) -> None:
     with client.on_accelerators("g"):
         fake.lose("job-a")
+    assert "before it was given back" in caplog.text
+
+
+def test_a_yield_to_an_orchestrator_that_knows_nothing_of_the_lease_is_a_loss_and_no_error(
+    client: OrchestratorClient, fake: FakeOrchestrator, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client.on_accelerators("g"):
+        fake.faults["Yield"].append(NotHolder("it has lost its state"))
     assert "before it was given back" in caplog.text
 
 

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import grpc
-from timeslice_api.errors import LeaseLost, TimesliceError
+from timeslice_api.errors import LeaseLost, NotHolder, TimesliceError
 from timeslice_api.status import from_rpc
 
 from timeslice.acquisition import Acquisition, Grant
@@ -77,7 +77,7 @@ async def give_back(session: Session, holding: Holding) -> None:
     if request is not None:
         try:
             answer = await _now_or_later(session, session.stub.Yield, request, "a yield")
-        except LeaseLost:
+        except (LeaseLost, NotHolder):  # the second says an orchestrator that has lost its state
             holding.lost.set()
     session.yielded(holding, answer)
 
