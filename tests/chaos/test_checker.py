@@ -45,6 +45,7 @@ def turn(at: float, pid: int, number: int, token: int) -> list[Event]:
         said(at + 0.4, pid, "write", start=0),
         said(at + 0.6, pid, "written", start=0),
         said(at + 0.7, pid, "wrote", turn=number, sum=10 * number),
+        said(at + 0.8, pid, "yields", turn=number, token=token),
         said(at + 0.9, pid, "yielded", turn=number),
     ]
 
@@ -125,8 +126,17 @@ def test_a_byte_that_did_not_come_back_is_found(wrong: dict[str, object]) -> Non
 
 
 def test_a_token_that_falls_is_found() -> None:
+    grant, end = the(B, "granted"), the(B, "yields")
+    lower = [
+        said(grant.at, B, "granted", turn=1, lease="lease-2-1", token=4),
+        said(end.at, B, "yields", turn=1, token=4),
+    ]
+    assert broken(*lower, without=(grant, end)) == ["tokens rise"]
+
+
+def test_a_lease_that_was_lost_and_granted_anew_within_a_turn_has_the_newer_token() -> None:
     grant = the(B, "granted")
-    assert broken(said(grant.at, B, "granted", turn=1, lease="lease-2-1", token=4), without=(grant,)) == ["tokens rise"]
+    assert broken(said(grant.at, B, "granted", turn=1, lease="lease-2-0", token=3), without=(grant,)) == []
 
 
 def test_a_lease_that_two_were_given_is_found() -> None:
@@ -166,6 +176,9 @@ def test_a_job_that_is_refused_is_found_unless_the_gpu_failed_it() -> None:
     assert broken(asks, refused, struck) == []
     other = said(6.6, B, "refused", **REFUSED | {"error": "NotHolder"})
     assert broken(asks, other, struck) == ["no job fails"]
+    unknown = said(6.6, B, "refused", **REFUSED | {"error": "GroupNotFound"})
+    assert broken(asks, unknown) == ["no job fails"]
+    assert broken(asks, unknown, Event(6.2, 9, "world", "struck", {"kind": "lost"})) == []
 
 
 def test_a_cuda_call_that_fails_is_found_unless_the_state_was_spoilt() -> None:

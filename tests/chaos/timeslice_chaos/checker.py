@@ -145,11 +145,11 @@ def _clipped(write: Span, running: Iterable[Span]) -> list[Span]:
 
 def _meetings(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
     """Pairs of different jobs that overlap."""
-    ordered = sorted(spans, key=lambda span: span.begin)
-    for index, second in enumerate(ordered):
-        for first in ordered[:index]:
-            if first.job != second.job and first.overlaps(second):
-                yield first, second
+    open_: list[Span] = []
+    for second in sorted(spans, key=lambda span: span.begin):
+        open_ = [first for first in open_ if first.overlaps(second)]
+        yield from ((first, second) for first in open_ if first.job != second.job)
+        open_.append(second)
 
 
 def _every_byte_came_back(history: History) -> Iterator[Violation]:
@@ -173,30 +173,29 @@ def _tokens_rise(history: History) -> Iterator[Violation]:
         if owner.pid != event.pid or owner["token"] != event["token"]:
             text = f"lease {event['lease']} of {owner.pid} with token {owner['token']} was given to {event.pid} again"
             yield Violation("tokens rise", event.at, text)
-    tokens = [event["token"] for event in grants]
-    for token in {token for token in tokens if tokens.count(token) > 1}:
-        yield Violation("tokens rise", grants[tokens.index(token)].at, f"token {token} was given to two leases")
-    yield from _falling(history, grants)
+    given: dict[int, Event] = {}
+    for event in grants:
+        if given.setdefault(event["token"], event) is not event:
+            yield Violation("tokens rise", event.at, f"token {event['token']} was given to two leases")
+    yield from _falling(history)
 
 
-def _falling(history: History, grants: Sequence[Event]) -> Iterator[Violation]:
-    """By the first write under each grant: that is what a token fences. The device is the process's."""
+def _falling(history: History) -> Iterator[Violation]:
+    """By the last write of each turn, which has the token that the job holds by then: a lease that was lost has been
+    granted anew meanwhile."""
     writes = history.by_pid("written")
-    first_writes: dict[str, list[tuple[float, Event]]] = defaultdict(list)
-    for grant in grants:
-        times = [event.at for event in writes.get(grant.pid, [])]
-        index = bisect.bisect(times, grant.at)
-        if index < len(times) and grant.pid in history.devices:
-            first_writes[history.devices[grant.pid]].append((times[index], grant))
-    for device, found in first_writes.items():
-        for (_, before), (at, after) in pairwise(sorted(found, key=lambda entry: entry[0])):
-            jobs = history.jobs[before.pid], history.jobs[after.pid]
-            if jobs[0] != jobs[1] and after["token"] < before["token"]:
-                text = f"on {device} {jobs[1]} wrote with token {after['token']} after {jobs[0]} with {before['token']}"
+    last_writes: dict[str, list[tuple[float, int, str]]] = defaultdict(list)
+    for pid, turns in history.by_pid("yields").items():
+        times = [event.at for event in writes.get(pid, [])]
+        for turn in turns:
+            if index := bisect.bisect(times, turn.at):
+                entry = times[index - 1], turn["token"], history.jobs[pid]
+                last_writes[history.devices[pid]].append(entry)
+    for device, found in last_writes.items():
+        for (_, before, first), (at, after, second) in pairwise(sorted(found)):
+            if first != second and after < before:
+                text = f"on {device} {second} wrote with token {after} after {first} with {before}"
                 yield Violation("tokens rise", at, text)
-
-
-_ANSWERS = frozenset({"granted", "refused"})
 
 
 def _acquires_end_once(history: History) -> Iterator[Violation]:
@@ -215,20 +214,28 @@ def _acquires_end_once(history: History) -> Iterator[Violation]:
                 yield Violation("each acquire ends once", events[-1].at, text)
 
 
+_FORGETFUL_S = 10.0
 _OF_THE_GPU = frozenset({"JobQuarantined", "OperationFailed"})  # what a job is told when its state was spoilt
 
 
 def _no_job_fails(history: History) -> Iterator[Violation]:
-    """An error reaches a job only when the GPU had a fault with one of its processes before."""
+    """An error reaches a job only when the GPU had a fault with one of its processes before, or when the orchestrator
+    has lost its state and no node has told it yet which groups there are."""
     struck: dict[str, float] = {}
     spoilt: set[int] = set()
+    forgot = -ENDLESS
     for event in history.events:
         job = history.jobs.get(event.pid, "")
         if event.what == "fault":
             struck.setdefault(job, event.at)
             if {"poison", "fail_state"} & event["fault"].keys():
                 spoilt.add(event.pid)
-        elif event.what == "refused" and not (event["error"] in _OF_THE_GPU and job in struck):
+        elif event.what == "struck" and event.get("kind") == "lost":
+            forgot = event.at
+        elif event.what == "refused" and not (
+            (event["error"] in _OF_THE_GPU and job in struck)
+            or (event["error"] == "GroupNotFound" and event.at - forgot < _FORGETFUL_S)
+        ):
             yield Violation("no job fails", event.at, f"{job} ({event.pid}) got {event['error']}: {event['text']}")
         elif event.what == "broken" and event.pid not in spoilt:
             yield Violation("no job fails", event.at, f"{job} ({event.pid}): {event['text']}")

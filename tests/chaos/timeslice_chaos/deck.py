@@ -16,7 +16,8 @@ class Fault:
     """One fault.
 
     Attributes:
-        kind: what is done, for the report: kill, stop, delay, full, twice, late, clock, link, gpu, memory, newcomer.
+        kind: what is done, for the report: kill, stop, delay, full, twice, late, clock, link, gpu, memory, lost or
+            newcomer.
         role: to whom: orchestrator, node, helper, holder, waiter, parked, job, link or gpu.
         point: where in the code, or in which call of the GPU; empty: at a random moment.
         arm: for a fault at a named point.
@@ -72,6 +73,7 @@ def _at_random() -> Iterator[Fault]:
     for role in ("orchestrator", "node"):
         for seconds in (2.0, 60.0):
             yield Fault("clock", role, f"{seconds:g} s ahead", seconds=seconds)
+    yield Fault("lost", "orchestrator", "all of its state")
     yield Fault("memory", "host", "too little to park", seconds=1.5)
     for _ in range(3):
         yield Fault("newcomer", "job", "between look and lock")

@@ -110,6 +110,12 @@ class Striker:
         self._world.host.limit(None)
         return True
 
+    def _lost(self, _fault: Fault) -> bool:
+        """The disk under the orchestrator's state was not the one it had."""
+        self._world.orchestrator.kill(self._world.log)
+        self._world.forget_state()
+        return True
+
     def _newcomer(self, _fault: Fault) -> bool:
         """The node has looked who is there, and stops before it locks them; then there is one more."""
         index = self._chance.randrange(len(self._world.nodes))
@@ -193,6 +199,7 @@ _WAYS: dict[str, Callable[[Striker, Fault], bool]] = {
     "link": Striker._link,
     "gpu": Striker._gpu,
     "memory": Striker._memory,
+    "lost": Striker._lost,
     "newcomer": Striker._newcomer,
 }
 _PROVOCATIONS: dict[str, Callable[[Striker, Process], Any]] = {

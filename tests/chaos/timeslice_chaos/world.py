@@ -71,6 +71,10 @@ class World:
         ready = "export TIMESLICE_ORCHESTRATOR="
         return Process(name, "orchestrator", [], env=env, logs=self.logs, ready=ready)
 
+    def forget_state(self) -> None:
+        """The orchestrator, which is dead, finds nothing of what it kept."""
+        shutil.rmtree(self._state / "orchestrator", ignore_errors=True)
+
     def replace_orchestrator(self) -> Process:
         """Another one takes over, on a copy of the state, while the old one is stopped; that one is returned."""
         old, old_state = self.orchestrator, self._state
