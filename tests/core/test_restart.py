@@ -188,7 +188,7 @@ def test_an_admin_ends_a_quarantine_that_only_a_node_which_never_comes_back_coul
     with pytest.raises(JobQuarantined):
         world.acquire("a", "g")
     assert QuarantineEnded((key,)) in world.do(Resumed("g"))
-    assert not world.holds(world.acquire("a", "g"))  # no more than queueing, as long as a node is away
+    assert world.holds(world.acquire("a", "g"))
 
 
 def test_a_restored_lease_covers_processes_that_are_heard_of_later() -> None:
