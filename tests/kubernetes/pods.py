@@ -14,9 +14,11 @@ from typing import cast
 import aiohttp
 import grpc.aio
 from running_orchestrator import open_channel
-from scripted_node import ScriptedNode
+from scripted_node import Key, ScriptedNode
+from timeslice_api.tls import TlsFiles
+from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 
-PORT_NAME = "orchestrator.timeslice.svc"
+NAME = "orchestrator.timeslice.svc"
 
 
 def free_port(host: str) -> int:
@@ -27,13 +29,18 @@ def free_port(host: str) -> int:
 
 
 class Pod:
-    """A process `timeslice orchestrator --kubernetes`. `name` ends in a digit, which makes its address."""
+    """A process `timeslice orchestrator --kubernetes`. `name` ends in a digit, which makes its address.
 
-    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, port: int, lease_s: float) -> None:
+    It speaks TLS at `address`, with these files, and plainly at the unix socket `door`.
+    """
+
+    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, port: int, lease_s: float, tls: TlsFiles) -> None:
         self.name = name
         self._lease_s = lease_s
         self.host = f"127.0.0.{10 + int(name[-1])}"
         self.address = f"{self.host}:{port}"
+        self.door = f"unix://{folder}/{name}.sock"
+        self._tls = tls
         self.telemetry = f"{self.host}:{free_port(self.host)}"
         self._log = folder / f"{name}.log"
         self._kubeconfig = kubeconfig
@@ -43,14 +50,8 @@ class Pod:
         """Starts the process, which stands for election."""
         code = "import sys; from timeslice.cli.main import main; sys.exit(main(sys.argv[1:]))"
         options = ["--kubeconfig", str(self._kubeconfig), "--namespace", "timeslice", "--identity", self.name]
-        options += [
-            "--listen",
-            self.address,
-            "--telemetry-listen",
-            self.telemetry,
-            "--lease-duration",
-            str(self._lease_s),
-        ]
+        options += ["--listen", self.address, "--listen", self.door, "--telemetry-listen", self.telemetry]
+        options += ["--tls-cert", self._tls.cert, "--tls-key", self._tls.key, "--lease-duration", str(self._lease_s)]
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", code, "orchestrator", "--kubernetes", *options, stdout=log, stderr=log
@@ -128,7 +129,7 @@ class Service:
             lambda: _NameServer(self._hosts), local_addr=("127.0.0.1", 0)
         )
         port = self._transport.get_extra_info("sockname")[1]
-        self.address = f"dns://127.0.0.1:{port}/{PORT_NAME}:{self._pods[0].address.rpartition(':')[2]}"
+        self.address = f"dns://127.0.0.1:{port}/{NAME}:{self._pods[0].address.rpartition(':')[2]}"
         self._probing = asyncio.create_task(self._probe())
         return self
 
@@ -180,13 +181,20 @@ class _NameServer(asyncio.DatagramProtocol):
 
 
 class FaithfulNode:
-    """A scripted node that dials the service again when its link breaks, as a real one does."""
+    """A scripted node that dials the service again when its link breaks, as a real one does.
+
+    `parts` are on it, by job and group; while `obeys` is False, commands only come in `commands`.
+    """
 
     def __init__(self, service: Service, name: str, groups: dict[str, tuple[str, ...]]) -> None:
         self._service = service
         self._name = name
         self._groups = groups
         self.epoch = self._token = 0
+        self.parts: dict[Key, types_pb2.Part] = {}
+        self.obeys = True
+        self.commands: asyncio.Queue[agent_link_pb2.Command] = asyncio.Queue()
+        self._node: ScriptedNode | None = None
         self.welcomed_by: list[str] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -199,10 +207,20 @@ class FaithfulNode:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def joins(self, joined: types_pb2.Part) -> None:
+        """Processes of a job have registered."""
+        assert self._node
+        await self._node.joins(joined)
+
+    def obey(self, *, obeys: bool) -> None:
+        """From now on it obeys commands by itself, or not."""
+        assert self._node
+        self.obeys = self._node.obeys = obeys
+
     async def _run(self) -> None:
         while True:
             for pod in list(self._service.ready):
-                channel = open_channel(pod.address)
+                channel = open_channel(pod.door)
                 try:
                     await self._serve(channel, pod)
                 except (grpc.aio.AioRpcError, TimeoutError, AssertionError):
@@ -212,7 +230,8 @@ class FaithfulNode:
             await asyncio.sleep(0.1)
 
     async def _serve(self, channel: grpc.aio.Channel, pod: Pod) -> None:
-        node = ScriptedNode(channel, self._name, self._groups, epoch=self.epoch, token=self._token)
+        node = ScriptedNode(channel, self._name, self._groups, epoch=self.epoch, token=self._token, obeys=self.obeys)
+        node.parts, node.commands, self._node = self.parts, self.commands, node
         try:
             await node.connect()
             self.epoch = node.highest_epoch = node.welcome.epoch

@@ -11,10 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from certificates import Authority
 from fake_api_server import FakeApiServer
 from offices import make_groups, status_of
-from pods import FaithfulNode, Pod, Service, free_port
+from pods import NAME, FaithfulNode, Pod, Service, free_port
 from running_orchestrator import open_channel, stub_of
+from scripted_node import PARKED, RUNNING, part
 from timeslice import OrchestratorClient
 from timeslice_api import status
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
@@ -28,14 +30,17 @@ LONG_LEASE_S = 30.0
 class Cluster:
     """Two pods behind a service, one node with one device, in group g1."""
 
-    def __init__(self, server: FakeApiServer, service: Service, pods: tuple[Pod, Pod], node: FaithfulNode) -> None:
+    def __init__(
+        self, server: FakeApiServer, service: Service, *, pods: tuple[Pod, Pod], node: FaithfulNode, authority: str
+    ) -> None:
         self.server = server
+        self._authority = authority
         self.service = service
         self.pods = pods
         self.node = node
 
     def client(self, job_id: str) -> OrchestratorClient:
-        return OrchestratorClient(self.service.address, job_id=job_id, group_id="g1")
+        return OrchestratorClient(self.service.address, job_id=job_id, group_id="g1", tls_ca=self._authority)
 
     async def waits(self, jobs: int) -> None:
         """Until so many requests are in the group's records."""
@@ -61,7 +66,9 @@ async def cluster(server: FakeApiServer, tmp_path: Path, only_ready: bool, lease
     await make_groups(server, "g1")
     kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     port = free_port("127.0.0.11")
-    pods = tuple(Pod(f"pod-{number}", tmp_path, kubeconfig, port=port, lease_s=lease_s) for number in (1, 2))
+    authority = Authority(tmp_path / "authority")
+    tls = authority.certificate(NAME)
+    pods = tuple(Pod(f"pod-{number}", tmp_path, kubeconfig, port=port, lease_s=lease_s, tls=tls) for number in (1, 2))
     first, second = pods
     try:
         for pod in pods:
@@ -73,7 +80,7 @@ async def cluster(server: FakeApiServer, tmp_path: Path, only_ready: bool, lease
             await service.leader()
             for pod in pods:
                 await pod.up()
-            yield Cluster(server, service, (first, second), node)
+            yield Cluster(server, service, pods=(first, second), node=node, authority=authority.file)
     finally:
         for pod in pods:
             await pod.kill()
@@ -115,10 +122,35 @@ async def test_a_leader_that_is_killed_is_replaced_and_neither_holder_nor_waiter
 
 
 @pytest.mark.parametrize("lease_s", [SHORT_LEASE_S])
+async def test_a_hand_off_that_was_half_done_when_the_leader_was_killed_is_finished_by_its_successor(
+    cluster: Cluster,
+) -> None:
+    leader, node = await cluster.service.leader(), cluster.node
+    await node.joins(part("job-a", "g1", "d1", state=RUNNING))
+    await node.joins(part("job-b", "g1", "d1", state=PARKED))
+    holder, waiter, waiting = await holder_and_waiter(cluster)
+    node.obey(obeys=False)
+    await asyncio.to_thread(holder.yield_)
+    async with asyncio.timeout(10):
+        command = await node.commands.get()
+    leaving = node.parts["job-a", "g1"]
+    leaving.state, leaving.resident = PARKED, False  # so far it got, and nobody heard of it
+    leader.signal(signal.SIGKILL)
+    node.obey(obeys=True)
+    await asyncio.wait_for(waiting, 60)
+    again = await node.commands.get()
+    assert again.epoch > command.epoch
+    assert [(target.member.job_id, target.state) for target in again.targets] == [("job-b", RUNNING)]
+    assert [node.parts[job, "g1"].state for job in ("job-a", "job-b")] == [PARKED, RUNNING]
+    for client in (holder, waiter):
+        await asyncio.to_thread(client.close)
+
+
+@pytest.mark.parametrize("lease_s", [SHORT_LEASE_S])
 async def test_a_leader_that_froze_beyond_its_time_says_nothing_when_it_wakes_and_ends(cluster: Cluster) -> None:
     leader = await cluster.service.leader()
     holder, waiter, waiting = await holder_and_waiter(cluster)
-    channel = open_channel(leader.address)
+    channel = open_channel(leader.door)
     old = stub_of(channel)
     renewal = pb.KeepAliveRequest(job_id="job-a", lease_ids=["lease-of-nobody"])
     await old.KeepAlive(renewal, timeout=20)  # the connection is there
