@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import grpc.aio
+from timeslice_api import names
+from timeslice_api.errors import TokenMissing
+from timeslice_api.tls import is_loopback
+from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import snapshot_agent_pb2, snapshot_agent_pb2_grpc
 
 from timeslice_driver.backends.base import Capabilities
@@ -59,7 +63,24 @@ async def examine(config: NodeConfig, environ: Mapping[str, str]) -> list[Check]
     checks += _devices(devices)
     checks += [_permission(procfs), _pid_namespace(procfs), await _socket(config), _state_dir(config)]
     checks += await asyncio.to_thread(lambda: [_cgroup(procfs, cgroups, devices), *_memory(procfs, devices)])
-    return checks + settings(environ, devices=len(devices))
+    return checks + token(environ) + settings(environ, devices=len(devices))
+
+
+def token(environ: Mapping[str, str]) -> list[Check]:
+    """Whether a job in this environment can say to its orchestrator who it is."""
+    address, path = environ.get(names.ENV_ORCHESTRATOR, ""), environ.get(names.ENV_TOKEN_FILE, "")
+    if path:
+        try:
+            TokenFile(path).metadata()
+        except TokenMissing as error:
+            return [Check("token", "fail", error.message, error.hint)]
+        return [Check("token", "ok", f"in {path}")]
+    if not address or address.startswith("unix:") or is_loopback(address):
+        return []
+    mend = f"set {names.ENV_TOKEN_FILE} to a file with one: `timeslice token` makes it"
+    return [
+        Check("token", "fail", f"{names.ENV_TOKEN_FILE} is not set, and {address} answers nobody without one", mend)
+    ]
 
 
 def settings(environ: Mapping[str, str], *, devices: int) -> list[Check]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster_objects import claim, pod, refused, small, small_pod
+from cluster_objects import claim, occupancy, pod, refused, small, small_pod
 from timeslice_orchestrator.kubernetes.claims import PodRef, Refusal, claim_of
 from timeslice_orchestrator.kubernetes.lanes import slice_of
 from timeslice_orchestrator.kubernetes.pods import pod_of
@@ -62,3 +62,23 @@ def test_a_template_claims_name_comes_from_the_pods_status() -> None:
 
 def test_slices_of_other_drivers_are_not_read() -> None:
     assert slice_of({"metadata": {"uid": "1"}, "spec": {"driver": "gpu.nvidia.com"}}) is None
+
+
+def test_the_job_that_a_class_configures_is_the_claims_unless_it_says_another_itself() -> None:
+    def configured(source: str, job: str) -> dict[str, object]:
+        parameters = {"apiVersion": "timeslice.dev/v1alpha1", "kind": "TimesliceConfig", "job": job}
+        return {"source": source, "opaque": {"driver": "gpu.timeslice.dev", "parameters": parameters}}
+
+    raw = claim("c", "rl-a", job="label", on=[("node-a", 0)])
+    config = raw["status"]["allocation"]["devices"]["config"]
+    config += [configured("FromClass", "class")]
+    assert small(raw).config_job == "class"
+    config.insert(0, configured("FromClaim", "own"))
+    assert small(raw).config_job == "own"
+
+
+def test_a_pod_acts_for_the_job_of_its_claim_and_where_that_says_none_for_what_its_pods_say() -> None:
+    named, unnamed = claim("c", "rl-a", job="a", pod="p"), claim("d", "rl-a", pod="p")
+    found = occupancy([], [named, unnamed], [pod("p", "c", "d", job="b")])
+    assert [found.jobs_of(small(each)) for each in (named, unnamed)] == [{"a"}, {"b"}]
+    assert found.jobs_of(small(claim("e", "rl-a"))) == frozenset()

@@ -6,7 +6,7 @@ import pytest
 from gpu_emulator.emulator import Emulator
 from node_world import MIB, World
 from timeslice_driver.config import NodeConfig
-from timeslice_driver.doctor import Check, examine
+from timeslice_driver.doctor import Check, examine, token
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -78,3 +78,22 @@ async def test_a_memory_limit_below_what_a_park_needs_is_a_warning(world: World,
     assert check.verdict == "warn"
     assert "limit 100.0 MiB" in check.found
     assert "device memory 64.0 MiB" in check.found
+
+
+def test_a_job_that_cannot_say_who_it_is_is_told_what_is_missing(tmp_path: Path) -> None:
+    away = {"TIMESLICE_ORCHESTRATOR": "10.0.0.1:7070"}
+    (missing,) = token(away)
+    assert (missing.verdict, "timeslice token" in missing.mend) == ("fail", True)
+    (not_there,) = token(away | {"TIMESLICE_TOKEN_FILE": str(tmp_path / "token")})
+    assert (not_there.verdict, not_there.found) == (
+        "fail",
+        f"there is no token in {tmp_path / 'token'}: No such file or directory",
+    )
+    (tmp_path / "token").write_text("abc")
+    (good,) = token(away | {"TIMESLICE_TOKEN_FILE": str(tmp_path / "token")})
+    assert (good.verdict, "abc" in good.found) == ("ok", False)
+
+
+@pytest.mark.parametrize("address", ["", "unix:///run/o.sock", "127.0.0.1:7070"])
+def test_a_job_whose_orchestrator_is_on_its_machine_needs_no_token(address: str) -> None:
+    assert token({"TIMESLICE_ORCHESTRATOR": address}) == []

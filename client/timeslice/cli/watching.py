@@ -54,9 +54,9 @@ class Watch:
     def _follow(self, group_id: str) -> None:
         told = False
         while not self._ended.is_set():
-            stream = self._stub.WatchGroup(orchestrator_pb2.WatchGroupRequest(group_id=group_id))
-            self._calls[group_id] = stream
             try:
+                stream = self._stub.WatchGroup(orchestrator_pb2.WatchGroupRequest(group_id=group_id))
+                self._calls[group_id] = stream
                 for group in stream:
                     told = False
                     self._news.put(group)

@@ -67,7 +67,7 @@ class Claim:
 
     Attributes:
         label_job, label_group: what people wrote; empty when they did not.
-        config_job: the job in the claim's own configuration, which wins over labels.
+        config_job: the job in its configuration, the claim's own or else its class's, which wins over labels.
         created: as the API server writes times, so in their order.
     """
 
@@ -159,8 +159,8 @@ def _job_keys(capacities: Raw) -> tuple[str, ...]:
 
 def _config_job(raw: Raw) -> str:
     allocated = items(raw, "status", "allocation", "devices", "config")
-    entries = [entry for entry in allocated if entry.get("source") == "FromClaim"]
-    named = [one.get("job", "") for one in ours(entries or items(raw, "spec", "devices", "config"))]
+    in_order = sorted(allocated, key=lambda entry: bool(entry.get("source") == "FromClaim"))  # the class's come first
+    named = [one.get("job", "") for one in ours(in_order or items(raw, "spec", "devices", "config"))]
     return next((job for job in reversed(named) if isinstance(job, str) and job), "")  # the last one wins
 
 

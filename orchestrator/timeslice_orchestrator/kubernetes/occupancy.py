@@ -201,6 +201,11 @@ class Occupancy:
         named = claim.config_job or claim.label_job
         return named or next((pod.label_job for pod in self.pods_of(claim) if pod.label_job), "")
 
+    def jobs_of(self, claim: Claim) -> frozenset[str]:
+        """The jobs as which its pods may act: its own, or, where only pods say one, any that they say."""
+        named = claim.config_job or claim.label_job
+        return frozenset({named} if named else {pod.label_job for pod in self.pods_of(claim) if pod.label_job})
+
     def has_job(self, user: User, job: str) -> bool:
         """Whether the GPU's user counts as that job: the allocation is the truth where it tells."""
         return capacity_key(job) in user.use.job_keys if user.use.job_keys else self.job_of(user.claim) == job

@@ -37,10 +37,9 @@ class Permissions:
     def jobs_of(self, caller: Caller) -> frozenset[str]:
         """See `World`. Only claims with devices count: those have been admitted."""
         occupancy = self._cluster.occupancy
-        claims = (claim for claim in occupancy.claims_of_pod(caller.pod_uid) if claim.uses)
-        return frozenset(
-            job for claim in claims if claim.namespace == caller.namespace and (job := occupancy.job_of(claim))
-        )
+        claims = [claim for claim in occupancy.claims_of_pod(caller.pod_uid) if claim.uses]
+        mine = (occupancy.jobs_of(claim) for claim in claims if claim.namespace == caller.namespace)
+        return frozenset[str]().union(*mine)
 
     def admits(self, group_id: str, namespace: str) -> bool:
         """See `World`."""
