@@ -179,8 +179,8 @@ def test_no_container_may_write_to_its_image_or_has_more_rights_than_are_listed(
 
 def volume(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     (daemon,) = of_kind(objects, kind)
-    (found,) = [each for each in daemon["spec"]["template"]["spec"]["volumes"] if each["name"] == name]
-    return found
+    volumes: list[dict[str, Any]] = daemon["spec"]["template"]["spec"]["volumes"]
+    return next(each for each in volumes if each["name"] == name)
 
 
 def test_helm_makes_a_certificate_for_each_name_of_the_service_and_the_nodes_get_the_authority_alone(
@@ -194,8 +194,8 @@ def test_helm_makes_a_certificate_for_each_name_of_the_service_and_the_nodes_get
         path.write_bytes(base64.b64decode(secret["data"][name]))
     assert authority["data"] == {"ca.crt": files["ca.crt"].read_text()}
     for host in ("", ".timeslice", ".timeslice.svc", ".timeslice.svc.cluster.local"):
-        name = ("-verify_hostname", f"timeslice-orchestrator{host}")
-        succeeded("openssl", "verify", "-x509_strict", "-CAfile", str(files["ca.crt"]), *name, str(files["tls.crt"]))
+        called = ("-verify_hostname", f"timeslice-orchestrator{host}")
+        succeeded("openssl", "verify", "-x509_strict", "-CAfile", str(files["ca.crt"]), *called, str(files["tls.crt"]))
     TlsFiles(*map(str, files.values())).check()
     assert volume(objects, "DaemonSet", "ca")["configMap"]["name"] == authority["metadata"]["name"]
     assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == secret["metadata"]["name"]
