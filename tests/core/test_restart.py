@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from core_world import FAILED, PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import JobQuarantined
-from timeslice_orchestrator.core.effects import QuarantineEnded
 from timeslice_orchestrator.core.events import Drained, GroupsChanged, PartsReported, Resumed
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import MemberKey, PartReport, RequestRecord
@@ -175,20 +174,6 @@ def test_a_quarantine_ends_when_after_a_restart_no_node_tells_of_anything_that_f
     request = world.acquire("a", "g")
     world.run()
     assert world.holds(request)
-
-
-def test_an_admin_ends_a_quarantine_that_only_a_node_which_never_comes_back_could_end() -> None:
-    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
-    key = MemberKey("a", "g")
-    world.join("a", "g", n1=["d1"], n2=["d2"])
-    world.nodes["n2"].parts[key].state = FAILED
-    world.do(PartsReported("n2", (world.nodes["n2"].report(key),)))
-    world.restart(connect=False)
-    world.connect("n1")
-    with pytest.raises(JobQuarantined):
-        world.acquire("a", "g")
-    assert QuarantineEnded((key,)) in world.do(Resumed("g"))
-    assert world.holds(world.acquire("a", "g"))
 
 
 def test_a_restored_lease_covers_processes_that_are_heard_of_later() -> None:
