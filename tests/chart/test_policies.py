@@ -57,6 +57,7 @@ def test_policies_spell_names_as_the_code_does() -> None:
         names.LABEL_JOB,
         names.LABEL_GROUP,
         f"{names.DRIVER.removeprefix('gpu.')}/{names.ATTRIBUTE_UUID}",
+        f"{names.DRIVER.removeprefix('gpu.')}/{names.ATTRIBUTE_SLOT}",
     }
     assert set(re.findall(r"'(gpu\.[a-z.]+)'", text)) == {names.DRIVER}
     assert f"'{names.CLASS_SUFFIX}'" in text

@@ -38,6 +38,7 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings")
 IN_FORCE_S = 30.0  # until a new policy must be in force
 UUID = {"distinctAttribute": "gpu.timeslice.dev/uuid"}
+SLOT = {"matchAttribute": "gpu.timeslice.dev/slot"}
 JOB = {"timeslice.dev/job": "job-a"}
 
 
@@ -108,7 +109,7 @@ async def test_a_claim_that_names_class_and_count_gets_the_rest(api: ApiServer, 
     made = await filled(api, namespace, claim(exactly("gpu", count=2), labels=JOB))
     devices = made["spec"]["devices"]
     assert devices["requests"][0]["exactly"]["capacity"] == {"requests": {"job_job_a": "1"}}
-    assert devices["constraints"] == [{"requests": ["gpu"], **UUID}]
+    assert devices["constraints"] == [{"requests": ["gpu"], **SLOT}]
     assert made["metadata"]["labels"] == {**JOB, "timeslice.dev/group": "rl-a"}
 
 
@@ -117,7 +118,7 @@ async def test_only_requests_for_a_group_are_touched(api: ApiServer, namespace: 
     devices = (await filled(api, namespace, body))["spec"]["devices"]
     capacities = [request["exactly"].get("capacity") for request in devices["requests"]]
     assert capacities == [{"requests": {"job_job_a": "1"}}, None, {"requests": {"job_job_a": "1"}}]
-    assert devices["constraints"] == [{"requests": ["train", "judge"], **UUID}]
+    assert devices["constraints"] == [{"requests": ["train", "judge"], **SLOT}]
 
 
 async def test_alternatives_of_a_request_are_filled_in_each(api: ApiServer, namespace: str) -> None:
@@ -130,7 +131,7 @@ async def test_alternatives_of_a_request_are_filled_in_each(api: ApiServer, name
     (request,) = made["spec"]["devices"]["requests"]
     key = {"requests": {"job_job_a": "1"}}
     assert [choice.get("capacity") for choice in request["firstAvailable"]] == [key, None, key]
-    assert made["spec"]["devices"]["constraints"] == [{"requests": ["gpu"], **UUID}]
+    assert made["spec"]["devices"]["constraints"] == [{"requests": ["gpu"], **SLOT}]
     assert "timeslice.dev/group" not in made["metadata"]["labels"]  # it is in two
 
 
@@ -149,10 +150,24 @@ async def test_values_that_are_there_are_kept(api: ApiServer, namespace: str) ->
     assert made["metadata"]["labels"]["timeslice.dev/group"] == "said-by-me"
 
 
+@pytest.mark.parametrize("constraint", [UUID, SLOT])
+async def test_either_constraint_is_enough(api: ApiServer, namespace: str, constraint: dict[str, str]) -> None:
+    body = claim(exactly("gpu", count=2), labels=JOB, constraints=[{"requests": ["gpu"], **constraint}])
+    assert (await filled(api, namespace, body))["spec"]["devices"]["constraints"] == [
+        {"requests": ["gpu"], **constraint}
+    ]
+
+
+async def test_a_capacity_written_by_hand_keeps_no_gpus_apart(api: ApiServer, namespace: str) -> None:
+    body = claim(exactly("a", capacity={"requests": {"job_mine": "1"}}), exactly("b"), labels=JOB)
+    made = await filled(api, namespace, body)
+    assert made["spec"]["devices"]["constraints"] == [{"requests": ["a", "b"], **UUID}]
+
+
 async def test_other_constraints_stay_beside_the_new_one(api: ApiServer, namespace: str) -> None:
     same_root = {"requests": ["gpu"], "matchAttribute": "resource.kubernetes.io/pcieRoot"}
     made = await filled(api, namespace, claim(exactly("gpu", count=2), labels=JOB, constraints=[same_root]))
-    assert made["spec"]["devices"]["constraints"] == [same_root, {"requests": ["gpu"], **UUID}]
+    assert made["spec"]["devices"]["constraints"] == [same_root, {"requests": ["gpu"], **SLOT}]
 
 
 async def test_a_job_in_the_configuration_wins_over_the_label(api: ApiServer, namespace: str) -> None:

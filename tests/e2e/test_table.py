@@ -64,6 +64,15 @@ def test_claims_of_two_gpus_get_two_different_ones_and_a_job_does_not_get_them_t
     assert gpus(team, "m3")[0] in both
 
 
+def test_two_requests_of_a_claim_get_two_different_gpus(groups: Groups, team: Team) -> None:
+    group = groups.create("rl-a", node=NODE)
+    wanted, made = sleeper("a1", job="job-a", group=group)
+    requests = wanted["spec"]["spec"]["devices"]["requests"]
+    requests.append({**requests[0], "name": "judge"})
+    team.apply(wanted, made)
+    assert len(set(gpus(team, "a1"))) == 2
+
+
 def test_no_more_jobs_than_seats_get_a_gpu(groups: Groups, team: Team) -> None:
     group = groups.create("rl-a", node=NODE, seats=1)
     for name in ("s1", "s2"):
@@ -97,4 +106,4 @@ def test_what_a_user_does_not_write_is_filled_in(groups: Groups, team: Team) -> 
     devices = claim["spec"]["devices"]
     (request,) = devices["requests"]
     assert request["exactly"]["capacity"]["requests"] == {"job_job_a": "1"}
-    assert devices["constraints"] == [{"requests": ["gpu"], "distinctAttribute": "gpu.timeslice.dev/uuid"}]
+    assert devices["constraints"] == [{"requests": ["gpu"], "matchAttribute": "gpu.timeslice.dev/slot"}]

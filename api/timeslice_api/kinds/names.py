@@ -26,6 +26,7 @@ CLASS_SUFFIX: Final = ".timeslice.dev"
 ATTRIBUTE_UUID: Final = "uuid"
 ATTRIBUTE_GROUP: Final = "group"  # empty in slots mode
 ATTRIBUTE_MODE: Final = "mode"
+ATTRIBUTE_SLOT: Final = "slot"  # its number; -1 of lanes
 MODE_LANES: Final = "lanes"
 MODE_SLOTS: Final = "slots"
 CAPACITY_SEATS: Final = "seats"

@@ -43,7 +43,7 @@ def attributes(gpu: Gpu, *, mode: str, group: str, slot: int) -> dict[str, Any]:
         kinds.ATTRIBUTE_UUID: {"string": gpu.uuid},
         "index": {"int": gpu.number},
         kinds.ATTRIBUTE_GROUP: {"string": group},
-        "slot": {"int": slot},
+        kinds.ATTRIBUTE_SLOT: {"int": slot},
         kinds.ATTRIBUTE_MODE: {"string": mode},
         "productName": {"string": gpu.product_name[:_MAX_STRING]},
         "architecture": {"string": gpu.architecture},

@@ -68,7 +68,7 @@ def same_job_twice(gpu: Gpu, job: str, *, claims: Iterable[object]) -> RefusedEr
 def same_gpu_twice(gpu: Gpu, devices: Sequence[str]) -> RefusedError:
     """Two devices of one claim are one GPU."""
     message = f"{' and '.join(devices)} of the claim are one GPU, {_label(gpu)}"
-    mend = "add the constraint distinctAttribute: gpu.timeslice.dev/uuid (in slots mode matchAttribute: .../slot)"
+    mend = "add the constraint matchAttribute: gpu.timeslice.dev/slot, and on lanes the capacity of the job"
     return RefusedError(Reason.SAME_JOB_TWICE, message, mend)
 
 
