@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 GATES = "DRAConsumableCapacity=false,DRAPartitionableDevices=false"
 DRIVER = "gpu.timeslice.dev"
 GPUS = 4  # of a node
+NODE = "node-a"  # where pods are put: there a slot is every group's, so the scheduler does not know where a group is
 ALL_MEMORY = "9Gi"  # a limit that holds the memory of so many GPUs
 
 
@@ -83,9 +84,9 @@ def test_the_nodes_log_says_which_feature_gates_are_off(installed: Installation)
 
 
 def test_two_jobs_of_a_group_share_gpus_and_take_turns(groups: Groups, team: Team) -> None:
-    group = groups.create(node="node-a")
+    group = groups.create(node=NODE)
     for name in ("a", "b"):
-        team.apply(*short_job(name, group=group, count=GPUS, memory=ALL_MEMORY))
+        team.apply(*short_job(name, group=group, node=NODE, count=GPUS, memory=ALL_MEMORY))
         team.wait_devices(name)
     assert team.devices("a") == [f"node-a/gpu-{gpu}-slot-0" for gpu in range(GPUS)]
     assert team.devices("b") == [f"node-a/gpu-{gpu}-slot-1" for gpu in range(GPUS)]
@@ -95,33 +96,33 @@ def test_two_jobs_of_a_group_share_gpus_and_take_turns(groups: Groups, team: Tea
 def test_the_same_job_and_another_group_are_refused_on_a_gpu_that_the_scheduler_would_have_given(
     groups: Groups, team: Team
 ) -> None:
-    group, other = groups.create(node="node-a"), groups.create(node="node-a")
-    team.apply(*sleeper("a", group=group, count=GPUS, memory=ALL_MEMORY))
+    group, other = groups.create(node=NODE), groups.create(node=NODE)
+    team.apply(*sleeper("a", node=NODE, group=group, count=GPUS, memory=ALL_MEMORY))
     team.wait_running("a")
 
-    team.apply(*sleeper("again", group=group, job="a", memory=ALL_MEMORY))
+    team.apply(*sleeper("again", node=NODE, group=group, job="a", memory=ALL_MEMORY))
     said = team.wait_event("again", "SameJobTwice: claim ")  # the kubelet says the same in an event of its own
     assert "job a has gpu-0" in said
     told = team.wait_event("again", "it is a bare pod, so it is not moved")
     assert told.startswith("ClaimRefused: ")
 
-    team.apply(*sleeper("x", group=other, memory=ALL_MEMORY))
+    team.apply(*sleeper("x", node=NODE, group=other, memory=ALL_MEMORY))
     said = team.wait_event("x", "GroupConflict: claim ")
     assert f"is in group {group} through claim {team.namespace}/" in said
     assert f"so group {other} cannot have it" in said
     assert (team.phase("again"), team.phase("x")) == ("Pending", "Pending")
 
     team.delete("pod", "again")
-    team.apply(*sleeper("b", group=group, memory=ALL_MEMORY))
+    team.apply(*sleeper("b", node=NODE, group=group, memory=ALL_MEMORY))
     team.wait_running("b")
     assert team.devices("b") == ["node-a/gpu-0-slot-1"]
 
 
 def test_a_pod_that_a_controller_made_is_evicted_after_a_grace_and_made_anew(groups: Groups, team: Team) -> None:
-    group, other = groups.create(node="node-a"), groups.create(node="node-a")
-    team.apply(*sleeper("a", group=group, count=GPUS, memory=ALL_MEMORY))
+    group, other = groups.create(node=NODE), groups.create(node=NODE)
+    team.apply(*sleeper("a", node=NODE, group=group, count=GPUS, memory=ALL_MEMORY))
     team.wait_running("a")
-    wanted, made = sleeper("x", group=other, memory=ALL_MEMORY)
+    wanted, made = sleeper("x", node=NODE, group=other, memory=ALL_MEMORY)
     team.apply(wanted, deployment("x", made))
     until("the deployment has no pod", true(lambda: team.pods("app=x")))
     (first,) = team.pods("app=x")
