@@ -133,6 +133,21 @@ async def test_a_pod_without_a_claim_may_nothing_for_any_job(cluster: Cluster) -
         await cluster.acquire(who, "job-a")
 
 
+async def test_a_pod_without_a_gpu_drives_the_job_of_its_label_if_that_has_gpus_in_its_namespace(
+    cluster: Cluster,
+) -> None:
+    """A label is as good as a claim of one's own: whoever may write the one in a namespace may write the other."""
+
+    async def driver(namespace: str) -> Metadata:
+        made = await cluster.server.put(PODS, objects.pod("driver", namespace=namespace, job="job-a"))
+        return bearer(cluster.server.accounts.issue(namespace, "default", pod=made))
+
+    await cluster.pod("a", job="job-a")
+    assert (await cluster.acquire(await driver("team"), "job-a")).lease.lease_id
+    with pytest.raises(Forbidden, match="pod other/driver has no claim of a job"):
+        await cluster.acquire(await driver("other"), "job-a")
+
+
 async def test_a_claim_that_is_not_allocated_makes_nobody_a_job(cluster: Cluster) -> None:
     made = await cluster.server.put(PODS, objects.pod("eve", "wish", namespace="other"))
     raw = objects.claim("wish", "g", job="job-a", namespace="other")

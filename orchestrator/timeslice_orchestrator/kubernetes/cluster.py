@@ -54,7 +54,7 @@ class Listener:
 
 
 class Cluster:
-    """Copies of groups, their classes, claims, pods with claims, and slices.
+    """Copies of groups, their classes, claims, pods with claims or of a job, and slices.
 
     Args:
         api: the API server.
@@ -66,18 +66,18 @@ class Cluster:
         self.occupancy = Occupancy()
         self.setbacks: dict[str, tuple[Setback, ...]] = {}  # of groups, as the engine has them
         self._listener = listener
-        self._claims_news = asyncio.Event()
+        self._news = asyncio.Event()
         claims = _Copies(claim_of, self._claim_changed)
         pods = _Copies(pod_of, self._pod_changed)
         slices = _Copies(slice_of, lambda old, new: self._touch(self.occupancy.change_slice(old, new)))
         self._groups = Reflector(api, GROUPS, on_change=_guarded(self._take_group), keep=_guarded_keep(kept_of_group))
         self._classes = Reflector(api, DEVICE_CLASSES, on_change=_guarded(self._take_class))
-        self._claims = claims.reflector(api, CLAIMS)
+        self._claims, self._pods = claims.reflector(api, CLAIMS), pods.reflector(api, PODS, fields=_NOT_ENDED)
         self._reflectors = (
             self._groups,
             self._classes,
             self._claims,
-            pods.reflector(api, PODS, fields=_NOT_ENDED),
+            self._pods,
             slices.reflector(api, SLICES, fields=f"spec.driver={DRIVER}"),
         )
 
@@ -94,13 +94,13 @@ class Cluster:
         await self._groups.synced.wait()
 
     @property
-    def claims_synced(self) -> bool:
-        """Whether all claims are known."""
-        return self._claims.synced.is_set()
+    def knows_pods(self) -> bool:
+        """Whether all pods and claims are known."""
+        return self._claims.synced.is_set() and self._pods.synced.is_set()
 
-    async def claims_changed(self) -> None:
-        """Returns when a claim has changed."""
-        await self._claims_news.wait()
+    async def changed(self) -> None:
+        """Returns when a claim or a pod has changed."""
+        await self._news.wait()
 
     async def synced(self) -> None:
         """Returns when everything is known."""
@@ -109,15 +109,19 @@ class Cluster:
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         touched = self.occupancy.change_claim(old, new)
-        self._claims_news.set()
-        self._claims_news = asyncio.Event()
+        self._tell_news()
         self._listener.claim_changed(old, new)
         self._touch(touched)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         touched = self.occupancy.change_pod(old, new)
+        self._tell_news()
         self._listener.pod_changed(old, new)
         self._touch(touched)
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _touch(self, names: set[str]) -> None:
         if names:

@@ -62,7 +62,9 @@ class Occupancy:
         self._concerned: _Index[Claim] = _Index()  # by group: claims that ask for it, or may have a lane of it
         self._named: _Index[Claim] = _Index()  # by namespace and name
         self._of_pod: _Index[Claim] = _Index()  # by the pod's UID
-        self._of_job: _Index[Claim] = _Index()  # by job, as the claim itself says it, and group: claims with devices
+        # claims with devices, by the job, as the claim itself says it, and the group; or the namespace
+        self._of_job: _Index[Claim] = _Index()
+        self._of_job_in: _Index[Claim] = _Index()
         self._pods_naming: _Index[Pod] = _Index()  # by namespace and claim's name
 
     # What changes: each returns the groups that it touches
@@ -124,6 +126,7 @@ class Occupancy:
         yield from ((self._users, (use.pool, gpu_and_rest(use.device)[0])) for use in claim.uses)
         yield from ((self._of_pod, ref.uid) for ref in claim.pods)
         if claim.uses and (job := claim.config_job or claim.label_job):
+            yield self._of_job_in, (job, claim.namespace)
             yield from ((self._of_job, (job, group_id)) for group_id in claim.groups)
         yield self._named, (claim.namespace, claim.name)
 
@@ -136,7 +139,7 @@ class Occupancy:
 
     @property
     def pods(self) -> Mapping[str, Pod]:
-        """Pods with claims that have not ended, by UID."""
+        """Pods with claims, or of a job, that have not ended, by UID."""
         return self._pods
 
     @property
@@ -195,6 +198,10 @@ class Occupancy:
     def claims_of_job(self, job: str, group_id: str) -> Collection[Claim]:
         """The claims with devices that name the job themselves and the group's DeviceClass."""
         return self._of_job.of((job, group_id))
+
+    def has_devices(self, job: str, namespace: str) -> bool:
+        """Whether claims of the namespace that name the job themselves have devices."""
+        return bool(self._of_job_in.of((job, namespace)))
 
     def job_of(self, claim: Claim) -> str:
         """The claim's job: its configuration's, else its label's, else that of its pods; empty where nobody said."""

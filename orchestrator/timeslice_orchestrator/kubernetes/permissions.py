@@ -35,11 +35,18 @@ class Permissions:
         self.node_account = node_account
 
     def jobs_of(self, caller: Caller) -> frozenset[str]:
-        """See `World`. Only claims with devices count: those have been admitted."""
+        """See `World`. Only claims with devices count: those have been admitted. A pod without any, such as one that
+        drives a job from a machine without GPUs, is of the job of its label, if that has devices in its namespace."""
         occupancy = self._cluster.occupancy
         claims = [claim for claim in occupancy.claims_of_pod(caller.pod_uid) if claim.uses]
         mine = (occupancy.jobs_of(claim) for claim in claims if claim.namespace == caller.namespace)
-        return frozenset[str]().union(*mine)
+        return frozenset[str]().union(*mine) or self._labelled(caller)
+
+    def _labelled(self, caller: Caller) -> frozenset[str]:
+        occupancy = self._cluster.occupancy
+        pod = occupancy.pods.get(caller.pod_uid)
+        has = pod is not None and pod.label_job and occupancy.has_devices(pod.label_job, caller.namespace)
+        return frozenset({pod.label_job}) if pod and has else frozenset()
 
     def admits(self, group_id: str, namespace: str) -> bool:
         """See `World`."""
@@ -58,12 +65,12 @@ class Permissions:
         """See `Judge`."""
         if self.jobs_of(caller):
             return
-        if not self._cluster.claims_synced:
-            raise Unavailable("the claims of the cluster are not known yet; this orchestrator has just begun to lead")
+        if not self._cluster.knows_pods:
+            raise Unavailable("pods and claims are not known yet: this orchestrator has just begun to lead")
         try:
             async with asyncio.timeout(self._news_s):
                 while not self.jobs_of(caller):
-                    await self._cluster.claims_changed()
+                    await self._cluster.changed()
         except TimeoutError:
             pass
 

@@ -1,4 +1,4 @@
-"""Pods that have claims, as far as they concern us."""
+"""Pods that have claims, or name a job, as far as they concern us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timeslice_orchestrator.kubernetes.raw import Raw, at, items
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What we keep of a pod with claims.
+    """What we keep of a pod.
 
     Attributes:
         node: empty until it is scheduled.
@@ -36,10 +36,10 @@ class Pod:
 
 
 def pod_of(raw: Raw) -> Pod | None:
-    """What we keep of it; None when it has no claims."""
-    if not items(raw, "spec", "resourceClaims"):
-        return None
+    """What we keep of it; None when it has no claims and names no job."""
     metadata, labels, status = at(raw, "metadata"), at(raw, "metadata", "labels"), at(raw, "status")
+    if not items(raw, "spec", "resourceClaims") and LABEL_JOB not in labels:
+        return None
     return Pod(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
