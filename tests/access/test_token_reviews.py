@@ -156,3 +156,36 @@ async def test_a_caller_that_gives_up_takes_no_other_down(judged: Judged) -> Non
     first.cancel()
     judged.server.go_on()
     assert (await second).name == "pod team/p"
+
+
+async def test_a_slow_api_server_keeps_a_caller_that_was_good_but_a_moment_and_the_next_ones_not_at_all(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_reviews, "_PATIENCE_S", 0.1)
+    token = await judged.pod_token()
+    await judged.tokens.caller(token)
+    judged.clock.ahead = token_reviews.GOOD_S + 1
+    judged.server.pause()
+    async with asyncio.timeout(1.0):
+        await judged.tokens.caller(token)
+    async with asyncio.timeout(0.05):
+        await judged.tokens.caller(token)
+    judged.server.go_on()
+
+
+async def test_a_token_that_is_found_bad_behind_a_call_is_refused_from_then_on(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_reviews, "_PATIENCE_S", 0.1)
+    token = await judged.pod_token()
+    await judged.tokens.caller(token)
+    await judged.server.remove(PODS, "p", namespace="team")
+    judged.clock.ahead = token_reviews.GOOD_S + 1
+    judged.server.pause()
+    await judged.tokens.caller(token)
+    judged.server.go_on()
+    async with asyncio.timeout(2.0):
+        while token_reviews.sha256(token.encode()).digest() not in judged.tokens._bad:
+            await asyncio.sleep(0.01)
+    with pytest.raises(Unauthenticated):
+        await judged.tokens.caller(token)

@@ -13,7 +13,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from timeslice_orchestrator.kubernetes.raw import Raw, at
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)
 GOOD_S: Final = 120.0
 BAD_S: Final = 10.0
+_PATIENCE_S: Final = 1.0  # of a call whose token was good a moment ago; the review goes on behind it
 _MOST_GOOD: Final = 20_000  # one for each pod, and for each renewal within two minutes
 _MOST_BAD: Final = 1_000
 _AT_ONCE: Final = 32  # requests on their way
@@ -72,12 +73,15 @@ class TokenReviews:
             return known.caller
         if (bad := self._bad.get(digest)) and now < bad[1]:
             raise _again(bad[0])
+        still_good = known is not None and now < known.ends
         try:
-            return await self._asked(digest, token)
-        except Unavailable:
-            if known and now < known.ends:
-                return known.caller
-            raise
+            async with asyncio.timeout(_PATIENCE_S if still_good else None):
+                return await self._asked(digest, token)
+        except (Unavailable, TimeoutError):
+            if known is None or not still_good:
+                raise
+            self._good[digest] = replace(known, until=min(now + BAD_S, known.ends))
+            return known.caller
 
     async def _asked(self, digest: bytes, token: str) -> Caller:
         """One request for all calls that present the token now."""
