@@ -17,6 +17,7 @@ from timeslice_api.errors import ConnectionLost, InvalidRequest
 
 RETRY_S = 0.1  # while rank 0 does not listen yet
 HELLO_S = 10.0
+_LONGEST = 1 << 20  # bytes of a message
 
 
 def listen(address: str) -> socket.socket:
@@ -86,9 +87,9 @@ class Link:
         """The next message. Raises ConnectionLost when the other side is gone, or silent for `timeout` seconds."""
         self._connection.settimeout(timeout)
         try:
-            line = self._lines.readline()
+            line = self._lines.readline(_LONGEST)
             message = json.loads(line) if line else None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConnectionLost(f"{self.name} does not answer: {error}", hint="see why it ended") from error
         if not isinstance(message, dict):
             raise ConnectionLost(f"{self.name} is gone", hint="see why it ended")

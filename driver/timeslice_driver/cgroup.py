@@ -190,29 +190,34 @@ class CgroupFs:
 
 
 def _head_room_v2(folder: Path) -> HeadRoom | None:
-    limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
-    if not limit.isdigit() or not used.isdigit():  # "max", or the root, which has neither file
+    limit, used = _number(_read(folder / "memory.max")), _number(_read(folder / "memory.current"))
+    if limit is None or used is None:  # "max", or the root, which has neither file
         return None
-    return HeadRoom(str(folder), int(limit), int(used) - _stat(folder, "inactive_file"))
+    return HeadRoom(str(folder), limit, used - _stat(folder, "inactive_file"))
 
 
 def _head_room_v1(folder: Path) -> HeadRoom | None:
-    limit, used = _read(folder / "memory.limit_in_bytes"), _read(folder / "memory.usage_in_bytes")
-    if not limit.isdigit() or not used.isdigit() or int(limit) >= _NO_LIMIT:
+    limit, used = _number(_read(folder / "memory.limit_in_bytes")), _number(_read(folder / "memory.usage_in_bytes"))
+    if limit is None or used is None or limit >= _NO_LIMIT:
         return None
-    return HeadRoom(str(folder), int(limit), int(used) - _stat(folder, "total_inactive_file"))
+    return HeadRoom(str(folder), limit, used - _stat(folder, "total_inactive_file"))
 
 
 def _stat(folder: Path, field: str) -> int:
     for line in _read(folder / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
         if name == field:
-            return int(value)
+            return _number(value) or 0
     return 0
+
+
+def _number(text: str) -> int | None:
+    """A number of the kernel's, which has at most 64 bits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text().strip()
-    except OSError:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):  # a path with a NUL is none either
         return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -266,11 +267,11 @@ def _traits(handle: Any) -> Traits:
 def sysfs_bus_id(bus_id: str) -> str:
     """NVML's spelling of a PCI address ("00000000:3B:00.0") as sysfs spells it ("0000:3b:00.0")."""
     domain, _, rest = bus_id.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}" if rest else ""
+    return f"{int(domain, 16):04x}:{rest}" if rest and re.fullmatch("[0-9a-f]{1,8}", domain) else ""
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _told(read: Callable[[], Any]) -> Any:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timeslice_api.errors import JournalCorrupt
+from timeslice_api.shapes import json_of, well_typed
 
 from timeslice_driver.backends.base import TargetState
 from timeslice_driver.faults import Fault
@@ -77,14 +78,14 @@ def decode(data: bytes) -> Record:
     header_line, _, rest = data.partition(b"\n")
     body = rest.removesuffix(b"\n")
     try:
-        header = json.loads(header_line)
+        header = json_of(header_line)
         if header["format"] != _FORMAT or header["version"] != VERSION:
             raise ValueError(f"it is of format {header['format']!r}, version {header['version']}")
         if header["sha256"] != hashlib.sha256(body).hexdigest():
             raise ValueError("its checksum is wrong")
-        content = json.loads(body)
+        content = json_of(body)
         watermark = Watermark(content["epoch"], content["token"], content["highest_token"])
-        return Record(content["boot_id"], watermark, tuple(_to_part(entry) for entry in content["parts"]))
+        return well_typed(Record(content["boot_id"], watermark, tuple(_to_part(entry) for entry in content["parts"])))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it lacks or misplaces {error}") from error
 

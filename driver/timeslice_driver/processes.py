@@ -51,11 +51,18 @@ class Stat:
 
 
 def parse_stat(text: bytes) -> Stat:
-    """One line of /proc/PID/stat. The command in parentheses may itself hold blanks and parentheses."""
+    """One line of /proc/PID/stat. The command in parentheses may itself hold blanks and parentheses.
+
+    Raises:
+        ValueError: it is none.
+    """
     head, _, tail = text.rpartition(b")")
     fields = tail.split()
-    identity = ProcessId(pid=int(head.split(None, 1)[0]), start_time=int(fields[19]))
-    return Stat(identity, state=fields[0].decode(), parent=int(fields[1]), session=int(fields[3]))
+    try:
+        identity = ProcessId(pid=int(head.split(None, 1)[0]), start_time=int(fields[19]))
+        return Stat(identity, state=fields[0].decode("ascii"), parent=int(fields[1]), session=int(fields[3]))
+    except IndexError as error:
+        raise ValueError(f"it has only {len(fields)} fields after the command") from error
 
 
 class ProcFs:
@@ -92,7 +99,10 @@ class ProcFs:
     def stat(self, pid: int) -> Stat | None:
         """None when there is no such process."""
         text = self._read(f"{pid}/stat")
-        return parse_stat(text) if text else None
+        try:
+            return parse_stat(text) if text else None
+        except ValueError:  # read while it ended
+            return None
 
     def identity(self, pid: int) -> ProcessId | None:
         """None when there is no such process, it has ended, or `pid` is the number of a thread.

@@ -12,6 +12,7 @@ from timeslice_driver.groups import Groups
 from timeslice_driver.inventory import Device
 from timeslice_driver.parts import Member, Part, PartState
 
+_LONGEST_LOCK_S = 3600.0
 _STATES = {
     PartState.EMPTY: types_pb2.PART_STATE_EMPTY,
     PartState.RUNNING: types_pb2.PART_STATE_RUNNING,
@@ -101,4 +102,5 @@ def from_command(message: agent_link_pb2.Command) -> Command:
         if target.state not in _WANTED:
             raise ValueError(f"targets: state {target.state} is none that a part can be brought to")
         targets[Member(target.member.job_id, target.member.group_id)] = _WANTED[target.state]
-    return Command(message.command_id, message.epoch, message.fencing_token, targets, max(0.0, message.lock_timeout_s))
+    lock_timeout_s = min(max(0.0, message.lock_timeout_s), _LONGEST_LOCK_S)
+    return Command(message.command_id, message.epoch, message.fencing_token, targets, lock_timeout_s)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import yaml
 from timeslice_api.errors import ConfigError, InvalidRequest
 from timeslice_api.names import checked_name
+from yaml.composer import ComposerError
+
+MAX_SIZE = 1 << 20  # characters
+_MAX_DEPTH = 16
 
 
 def text_of(path: Path, what: str) -> str:
@@ -16,6 +21,26 @@ def text_of(path: Path, what: str) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {what} {path}: {error}") from error
+
+
+class _Bounded(yaml.SafeLoader):
+    """Without aliases: a few lines of them stand for more entries than a machine has memory for. And not deep: the time
+    that PyYAML takes grows with the square of the depth."""
+
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            self._refuse("an alias is not known here: write it out")
+        if self._depth == _MAX_DEPTH:
+            self._refuse("it is nested too deeply")
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise ComposerError(None, None, problem, self.peek_event().start_mark)
 
 
 class StrictYaml:
@@ -30,8 +55,10 @@ class StrictYaml:
 
     def root(self, text: str, least: str) -> yaml.Node:
         """The whole of it; `least` is what a file needs at least."""
+        if len(text) > MAX_SIZE:
+            raise ConfigError(f"{self._name} has {len(text)} characters; {MAX_SIZE} are allowed")
         try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            root = yaml.compose(text, Loader=_Bounded)
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 0
             raise ConfigError(f"{self._name} line {line}: {error.problem or error.context}") from error

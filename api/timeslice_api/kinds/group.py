@@ -156,5 +156,6 @@ def decode_group(raw: Any) -> TimesliceGroup:
     Raises:
         ConfigError: names the field that is wrong. The CRD's schema refuses the same, so this meets another version's.
     """
-    name = raw.get("metadata", {}).get("name", "") if isinstance(raw, Mapping) else ""
+    metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
+    name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
     return decoded(TimesliceGroup, raw, f"TimesliceGroup {name}".rstrip())

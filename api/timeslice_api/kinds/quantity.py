@@ -17,6 +17,8 @@ _DECIMAL = {
     unit: Decimal(10) ** power for unit, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
 }
 _BINARY = {f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)}
+_LONGEST = 40  # characters
+_LARGEST = 10**_LONGEST
 _SCALE = {"": Decimal(1), **_DECIMAL, **_BINARY}
 
 
@@ -26,9 +28,11 @@ def bytes_of(quantity: str | int, field: str) -> int:
     Raises:
         ConfigError: it is no quantity; `field` is named.
     """
-    found = _QUANTITY.fullmatch(str(quantity)) if type(quantity) in (str, int) else None
+    text = str(quantity) if type(quantity) is str or (type(quantity) is int and abs(quantity) < _LARGEST) else ""
+    found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
-        raise ConfigError(f"{field} {quantity!r} is not a quantity", hint="a number with a unit, such as 80Gi or 500M")
+        short = repr(quantity)[:_LONGEST] if isinstance(quantity, str) else type(quantity).__name__
+        raise ConfigError(f"{field} {short} is not a quantity", hint="a number with a unit, such as 80Gi or 500M")
     unit = found["unit"]
     scale = _SCALE[unit] if unit in _SCALE else Decimal(10) ** int(unit[1:])
     return int((Decimal(found["number"]) * scale).to_integral_value(ROUND_CEILING))

@@ -137,5 +137,5 @@ def _result(status: int, complaint: str) -> int:
 def _value(name: str, output: str) -> int:
     if name == "state":
         return _STATES.get(output.strip().lower(), -1)
-    number = re.search(r"\d+", output)
+    number = re.search(r"[0-9]{1,10}", output)
     return int(number.group()) if name == "restore_thread" and number else 0

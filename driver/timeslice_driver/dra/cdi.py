@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from timeslice_api import names
+from timeslice_api.kinds.decoding import Lenient
+from timeslice_api.shapes import json_of
 
 from timeslice_driver.dra.records import ClaimRecord, HeldDevice
 from timeslice_driver.dra.vendor_cdi import KIND as VENDOR_KIND
@@ -25,6 +27,23 @@ CONTAINER_FOLDER: Final = "/run/timeslice"
 CONTAINER_SOCKET: Final = f"{CONTAINER_FOLDER}/agent.sock"
 CONTAINER_CA: Final = f"{CONTAINER_FOLDER}/ca.crt"
 CONTAINER_TOKEN: Final = f"{CONTAINER_FOLDER}/token"
+
+
+class _Edits(Lenient):
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[Any, ...] = ()
+
+
+class _Device(Lenient):
+    name: str
+    container_edits: _Edits = _Edits()
+
+
+class _Spec(Lenient):
+    """A spec, as far as it is read again."""
+
+    devices: tuple[_Device, ...] = ()
+    container_edits: _Edits = _Edits()
 
 
 @dataclass(frozen=True)
@@ -149,10 +168,12 @@ class CdiFolder:
     def read(self, uid: str) -> dict[str, Any]:
         """A claim's spec; empty when it has none that can be read."""
         try:
-            content = json.loads(self.path(uid).read_bytes())
+            data = self.path(uid).read_bytes()
+            _Spec.model_validate_json(data)
+            content = json_of(data)
         except (FileNotFoundError, ValueError):
             return {}
-        return content if isinstance(content, dict) else {}
+        return dict(content)
 
     def remove(self, uid: str) -> None:
         """Takes a claim's spec away. None is fine."""

@@ -49,7 +49,7 @@ class Gpu:
 def semantic(version: str) -> str:
     """A driver's version ("550.54.04") as a semantic one ("550.54.4"), which alone CEL can compare."""
     parts = version.split(".")
-    if not all(part.isdigit() for part in parts) or not parts:
+    if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
         return _UNKNOWN_VERSION
     return ".".join(str(int(part)) for part in (*parts, "0", "0")[:3])
 

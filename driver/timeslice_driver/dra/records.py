@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
 
+from timeslice_api.shapes import json_of, well_typed
+
 from timeslice_driver.claims import PreparedClaim
 from timeslice_driver.dra.gpus import Gpu
 
@@ -180,7 +182,7 @@ def decode(data: bytes) -> Records:
         ValueError: they are none at all; the message says what is wrong.
     """
     try:
-        content = json.loads(data)
+        content = json_of(data)
         claims, unreadable = _to_claims(content.get("claims", {}))
         extra = {key: value for key, value in content.items() if key not in _KEYS}
         if unreadable:
@@ -188,7 +190,7 @@ def decode(data: bytes) -> Records:
         return Records(
             boot_id=str(content.get("bootId", "")),
             mode=str(content.get("mode", "")),
-            gpus=tuple(Gpu(**_known(Gpu, gpu)) for gpu in content.get("gpus", [])),
+            gpus=tuple(well_typed(Gpu(**_known(Gpu, gpu))) for gpu in content.get("gpus", [])),
             claims=claims,
             incomplete=bool(content.get("incomplete", False)),
             extra=extra,
@@ -202,7 +204,7 @@ def _to_claims(content: Mapping[str, Any]) -> tuple[dict[str, ClaimRecord], dict
     for uid, raw in content.items():
         try:
             claims[uid] = _to_claim(uid, raw)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             log.error("the record of claim %s cannot be read: it lacks or misplaces %s", uid, error)
             unreadable[uid] = raw
     return claims, unreadable
@@ -222,7 +224,7 @@ def _to_claim(uid: str, content: Mapping[str, Any]) -> ClaimRecord:
         known["state"] = "started"
     devices = tuple(HeldDevice(**_known(HeldDevice, device)) for device in known.pop("devices"))
     extra = {key: value for key, value in content.items() if key not in {*known, "devices"}}
-    return ClaimRecord(uid=uid, devices=devices, extra=extra, **known)
+    return well_typed(ClaimRecord(uid=uid, devices=devices, extra=extra, **known))
 
 
 def _known(kind: type[Any], content: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,18 +6,20 @@ gets device files only.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 import yaml
+from timeslice_api.shapes import json_of
 
 log = logging.getLogger(__name__)
 
 KIND: Final = "nvidia.com/gpu"
+_LARGEST: Final = 16 << 20  # bytes; those of machines with many GPUs have a few hundred thousand
 _Stamp = tuple[int, int, int]
 
 
@@ -53,6 +55,8 @@ class VendorCdi:
     def _names(self, path: Path) -> tuple[str, ...]:
         try:
             status = path.stat()
+            if not S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+                raise ValueError("it is no file, or too large")
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if path not in self._read or self._read[path][0] != stamp:
                 self._read[path] = stamp, _names_in(path)
@@ -71,13 +75,17 @@ def _names_in(path: Path) -> tuple[str, ...]:
     content: Any = _load(path)
     if not isinstance(content, dict) or content.get("kind") != KIND:
         return ()
-    devices = content.get("devices") or []
-    return tuple(str(device["name"]) for device in devices if isinstance(device, dict) and "name" in device)
+    devices = content.get("devices")
+    named = [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
+    return tuple(each["name"] for each in named if isinstance(each.get("name"), str))
 
 
 def _load(path: Path) -> Any:
     text = path.read_text()
     if path.suffix == ".json":
-        return json.loads(text)
+        return json_of(text)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C it takes milliseconds, in Python a tenth of a second
-    return yaml.load(text, Loader=loader)
+    try:
+        return yaml.load(text, Loader=loader)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

@@ -22,6 +22,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from timeslice_api.errors import ConfigError
+from timeslice_api.shapes import well_typed
 
 from timeslice_orchestrator.core.model import (
     CounterRecord,
@@ -163,12 +164,19 @@ def decoded(group_id: GroupId, document: Mapping[str, Any]) -> list[Record]:
 
     Raises:
         ConfigError: a newer version of timeslice wrote them.
-        ValueError, KeyError, TypeError, AttributeError: no version of ours wrote them.
+        ValueError: no version of ours wrote them.
     """
     version = document.get("version", VERSION)
-    if version > VERSION:
+    if isinstance(version, int) and version > VERSION:
         message = f"group {group_id} has records of version {version}; this timeslice knows up to {VERSION}"
         raise ConfigError(message, hint="start the version of timeslice that wrote them, or a newer one")
+    try:
+        return [well_typed(record) for record in _decoded(group_id, document)]
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"they lack or misplace {error}") from error
+
+
+def _decoded(group_id: GroupId, document: Mapping[str, Any]) -> list[Record]:
     found = [*_requests(document), *_leases(document)]
     quarantine = document.get(_QUARANTINE, {}).items()
     found += [QuarantineRecord(MemberKey(str(job), group_id), str(reason)) for job, reason in quarantine]

@@ -320,7 +320,7 @@ def _readable(name: GroupId, document: Mapping[str, Any]) -> list[Record]:
         return decoded(name, document)
     except ConfigError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         found = json.dumps(document)[:_LOGGED]
         _log.error("group %s: its records make no sense (%r) and are not used: %s", name, error, found)
         return []

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from timeslice_api.shapes import json_of, well_typed
+
 from timeslice_orchestrator.core.model import (
     CounterRecord,
     DeviceId,
@@ -67,9 +69,12 @@ def decoded(kind: str, body: str) -> StoredRecord:
     """The record of a row.
 
     Raises:
-        ValueError, KeyError, TypeError: the row is not one that `encoded` made.
+        ValueError: the row is not one that `encoded` made.
     """
-    return _DECODERS[kind](json.loads(body))
+    try:
+        return well_typed(_DECODERS[kind](json_of(body)))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"a record of kind {kind!r} lacks or misplaces {error}") from error
 
 
 def _request(fields: dict[str, Any]) -> StoredRecord:
