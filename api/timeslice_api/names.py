@@ -42,6 +42,17 @@ def checked_name(value: str, field: str) -> str:
     return value
 
 
+def path_part(value: str, field: str) -> str:
+    """The value, when it can be the name of a file: it leads nowhere else.
+
+    Raises:
+        InvalidRequest: it is no name, see `checked_name`, or has a `/`.
+    """
+    if "/" in checked_name(value, field):
+        raise InvalidRequest(f"{field} {value!r} has a '/'")
+    return value
+
+
 def checked_socket_path(path: str, field: str) -> str:
     """The path, when a unix socket can have it.
 

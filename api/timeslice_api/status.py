@@ -73,6 +73,10 @@ _TRANSIENT = {
 }
 
 
+# By what gRPC says when a message or the metadata of a call is over a limit: another try would be the same.
+_TOO_LARGE = ("message larger than max", "metadata size exceeds")
+
+
 def _from_code(error: grpc.RpcError) -> errors.TimesliceError:
     code, details = error.code(), error.details() or ""
     if code in _TRANSIENT:
@@ -81,6 +85,8 @@ def _from_code(error: grpc.RpcError) -> errors.TimesliceError:
         return errors.ConnectionLost(f"no answer: {details or code.name}")
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return errors.InvalidRequest(details)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and any(words in details for words in _TOO_LARGE):
+        return errors.InvalidRequest(f"too large: {details}")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return errors.QueueFull(details)
     if code is grpc.StatusCode.UNAUTHENTICATED:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import grpc
 from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.errors import ConfigError
+from timeslice_api.limits import CHANNEL_LIMITS
 from timeslice_api.tls import Stamp, TlsFiles, channel_credentials
 
 log = logging.getLogger("timeslice")
@@ -27,6 +28,7 @@ OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),  # its own is 30 s
     ("grpc.service_config_disable_resolution", 1),
+    *CHANNEL_LIMITS,
     ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
 ]
 

@@ -16,6 +16,7 @@ from typing import Final
 
 import grpc.aio
 from timeslice_api.errors import ConfigError
+from timeslice_api.limits import SERVER_LIMITS
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc
 
@@ -115,7 +116,7 @@ class ClaimSockets:
             return
         server = grpc.aio.server(
             interceptors=[Decoding()],
-            options=[*SERVER_PINGS, *_LIMITS, ("grpc.so_reuseport", 0)],
+            options=[*SERVER_PINGS, *SERVER_LIMITS, *_LIMITS, ("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=_CALLS_AT_ONCE,
         )
         self._servers[uid] = server

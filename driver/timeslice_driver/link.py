@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import grpc.aio
 from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.errors import ConfigError, TokenMissing
+from timeslice_api.limits import CHANNEL_LIMITS
 from timeslice_api.status import from_rpc
 from timeslice_api.tls import TlsFiles, channel_credentials
 from timeslice_api.tokens import TokenFile
@@ -38,6 +39,7 @@ _OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),  # each dial tries at once; the pauses between them are ours
+    *CHANNEL_LIMITS,
     ("grpc.enable_http_proxy", 0),  # a proxy of the site is for the world outside, not for the orchestrator
 )
 _Stream: TypeAlias = Any  # grpc.aio.StreamStreamCall, whose stubs know neither EOF nor a stream without an iterator

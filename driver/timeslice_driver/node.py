@@ -13,6 +13,7 @@ import grpc.aio
 from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ConfigError, Unavailable
 from timeslice_api.file_lock import FileLock
+from timeslice_api.limits import SERVER_LIMITS
 from timeslice_api.names import checked_name, checked_socket_path
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.tokens import TokenFile
@@ -355,7 +356,8 @@ class Node:
             devices=self._device_messages,
             orchestrated=bool(self.config.orchestrator),
         )
-        server = grpc.aio.server(interceptors=[Decoding()], options=[*SERVER_PINGS, ("grpc.so_reuseport", 0)])
+        options = [*SERVER_PINGS, *SERVER_LIMITS, ("grpc.so_reuseport", 0)]
+        server = grpc.aio.server(interceptors=[Decoding()], options=options)
         snapshot_agent_pb2_grpc.add_SnapshotAgentServicer_to_server(service, server)
         listen(server, self.config.socket, mode=self.config.socket_mode)
         self._stack.push_async_callback(server.stop, _STOP_GRACE_S)

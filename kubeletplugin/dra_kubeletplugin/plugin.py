@@ -232,7 +232,7 @@ class Plugin:
         add(self._registration, server)
 
     async def _offer_liveness(self, stack: AsyncExitStack) -> None:
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 10)])
         liveness.LivenessService(self.check).add_to(server)
         if not server.add_insecure_port(self._liveness_address):
             raise OSError(f"cannot listen at {self._liveness_address}")

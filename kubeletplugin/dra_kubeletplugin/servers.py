@@ -11,7 +11,11 @@ import grpc.aio
 from dra_kubeletplugin.sockets import demand_free
 
 # Without these gRPC itself cancels calls of a burst which nobody has had the time to accept.
-_OPTIONS = (("grpc.server.max_pending_requests", 4096), ("grpc.server.max_pending_requests_hard_limit", 8192))
+_OPTIONS = (
+    ("grpc.server.max_pending_requests", 4096),
+    ("grpc.server.max_pending_requests_hard_limit", 8192),
+    ("grpc.max_receive_message_length", 4 << 20),  # the kubelet asks for a pod's claims at a time
+)
 
 
 @dataclass

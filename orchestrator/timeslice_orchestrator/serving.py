@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import grpc.aio
 from timeslice_api.errors import Stopping
+from timeslice_api.limits import SERVER_LIMITS, raise_open_files
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.v1alpha1 import agent_link_pb2, orchestrator_pb2
 
@@ -36,10 +37,7 @@ _OPTIONS = (
     ("grpc.server.max_pending_requests_hard_limit", 200_000),
     *SERVER_PINGS,
     ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a port to share
-    ("grpc.max_receive_message_length", 4 << 20),
-    # A token has up to 8 KiB. Between the two limits gRPC refuses at random.
-    ("grpc.max_metadata_size", 16 << 10),
-    ("grpc.absolute_max_metadata_size", 16 << 10),
+    *SERVER_LIMITS,
 )
 
 
@@ -77,6 +75,7 @@ class Serving:
         Raises:
             ConfigError: one cannot be listened on.
         """
+        raise_open_files()
         self._server = grpc.aio.server(options=_OPTIONS)
         calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine, gate))
         calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery, gate))

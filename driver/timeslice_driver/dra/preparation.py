@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kubeletplugin import Claim, PreparedDevice
-from timeslice_api.errors import TimesliceError
+from timeslice_api.errors import InvalidRequest, TimesliceError
+from timeslice_api.names import path_part
 
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.dra import refusals
@@ -85,6 +86,7 @@ class Preparation:
         Raises:
             RefusedError: it is not prepared, and everything is as before.
         """
+        _check_uid(claim.ref.uid)
         async with self._one_at_a_time:
             try:
                 record = await self._prepare(claim, pods)
@@ -98,6 +100,7 @@ class Preparation:
         Raises:
             RefusedError: the disk fails; to be repeated.
         """
+        _check_uid(uid)
         async with self._one_at_a_time:
             try:
                 return await self._unprepare(uid)
@@ -234,3 +237,11 @@ def _answer(record: ClaimRecord) -> tuple[PreparedDevice, ...]:
 
 def _forgotten(record: ClaimRecord, now: float) -> bool:
     return record.state == "unprepared" and now - record.changed_at > TOMBSTONE_S
+
+
+def _check_uid(uid: str) -> None:
+    """Files and folders are called by it."""
+    try:
+        path_part(uid, "the claim's UID")
+    except InvalidRequest as error:
+        raise refusals.node_fault(error.message, "look at who calls the plugin's socket") from error
