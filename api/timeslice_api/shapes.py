@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -27,7 +27,7 @@ def well_typed(value: Value) -> Value:
         ValueError: one has not; the message names it.
     """
     try:
-        _adapter(type(value)).validate_python((value,))
+        _adapter(cast(Any, type(value))).validate_python((value,))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from error
@@ -35,7 +35,7 @@ def well_typed(value: Value) -> Value:
 
 
 @cache
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     # In a tuple, because only types that have no configuration of their own can be given one.
     config = ConfigDict(strict=True, revalidate_instances="always", allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=config)
+    return TypeAdapter(cast(Any, tuple)[kind], config=config)

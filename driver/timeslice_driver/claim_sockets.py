@@ -36,6 +36,7 @@ _SOCKET_MODE: Final = 0o666  # a pod may run as any user; who can reach the fold
 _STOP_GRACE_S: Final = 0.5
 # What a pod can make the node keep for it.
 _LIMITS: Final = (("grpc.max_receive_message_length", 64 << 10), ("grpc.max_concurrent_streams", 64))
+_OPTIONS: Final = dict((*SERVER_PINGS, *SERVER_LIMITS, *_LIMITS, ("grpc.so_reuseport", 0)))
 _CALLS_AT_ONCE: Final = 64
 
 
@@ -116,7 +117,7 @@ class ClaimSockets:
             return
         server = grpc.aio.server(
             interceptors=[Decoding()],
-            options=[*SERVER_PINGS, *SERVER_LIMITS, *_LIMITS, ("grpc.so_reuseport", 0)],
+            options=[*_OPTIONS.items()],
             maximum_concurrent_rpcs=_CALLS_AT_ONCE,
         )
         self._servers[uid] = server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import yaml
 from timeslice_api.errors import ConfigError, InvalidRequest
@@ -40,7 +40,8 @@ class _Bounded(yaml.SafeLoader):
         return node
 
     def _refuse(self, problem: str) -> NoReturn:
-        raise ComposerError(None, None, problem, self.peek_event().start_mark)
+        place: Any = self
+        raise ComposerError(None, None, problem, place.peek_event().start_mark)  # its types are not published
 
 
 class StrictYaml:

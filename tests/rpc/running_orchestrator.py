@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import grpc.aio
 from timeslice_api import status
 from timeslice_api.errors import TimesliceError
+from timeslice_api.tls import TlsFiles, channel_credentials
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_api.v1alpha1 import orchestrator_pb2_grpc, types_pb2
 from timeslice_orchestrator.config import OrchestratorConfig
@@ -30,9 +31,13 @@ CHANNEL_OPTIONS = (
 )
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, tls: TlsFiles | None = None) -> grpc.aio.Channel:
     """A channel of its own connection."""
-    return grpc.aio.insecure_channel(address, options=[*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+    credentials = channel_credentials(address, tls or TlsFiles())
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 def stub_of(channel: grpc.aio.Channel) -> OrchestratorAsyncStub:

@@ -31,8 +31,8 @@ def bytes_of(quantity: str | int, field: str) -> int:
     text = str(quantity) if type(quantity) is str or (type(quantity) is int and abs(quantity) < _LARGEST) else ""
     found = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
-        short = repr(quantity)[:_LONGEST] if isinstance(quantity, str) else type(quantity).__name__
-        raise ConfigError(f"{field} {short} is not a quantity", hint="a number with a unit, such as 80Gi or 500M")
+        shown = "a huge number" if type(quantity) is int else repr(quantity)[: _LONGEST + 2]
+        raise ConfigError(f"{field} {shown} is not a quantity", hint="a number with a unit, such as 80Gi or 500M")
     unit = found["unit"]
     scale = _SCALE[unit] if unit in _SCALE else Decimal(10) ** int(unit[1:])
     return int((Decimal(found["number"]) * scale).to_integral_value(ROUND_CEILING))
