@@ -6,17 +6,19 @@ import contextlib
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, started_cluster
+from cluster import Cluster, Job, started_cluster
 from embedded import Running
 from patience import eventually
 from turns import go_on, parked_and_holding
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+FINDING_S = 5.0  # the longest pauses of a node and of a client between two tries are 2 s each
 
 
 def free_port() -> int:
@@ -114,3 +116,54 @@ def test_holders_and_waiters_notice_nothing_when_leaders_are_killed_and_stopped_
     waiter.does("check", "yield")
     assert last.hears() == "done acquire"
     last.does("fill", "yield")
+
+
+class Turns:
+    """A job that takes turns for as long as the block lasts, and how long each acquire took (seconds)."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self.waits: list[float] = []
+        self.failure = ""
+
+    def _take(self) -> None:
+        try:
+            while not self._over.is_set():
+                began = time.monotonic()
+                self._job.does("acquire")
+                self.waits.append(time.monotonic() - began)
+                self._job.does("check", "yield")
+        except AssertionError as error:
+            self.failure = str(error)
+
+    def __enter__(self) -> Turns:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(30)
+
+
+@pytest.mark.parametrize("pair", ["two addresses"], indirect=True)
+def test_a_rolling_update_with_jobs_running_fails_no_acquire_and_nobody_waits_longer_than_its_pauses(
+    pair: Pair,
+) -> None:
+    first, second = parked_and_holding(pair.cluster)
+    second.does("yield")
+    [machine] = pair.cluster.machines
+    pauses = []
+    with Turns(first) as one, Turns(second) as other:
+        for _ in range(2):  # each orchestrator
+            pauses.append(pair.ends(signal.SIGTERM))
+            pair.change_places()
+        began = time.monotonic()
+        machine.node.stop()
+        machine.start()
+        pauses.append(time.monotonic() - began)
+        told = len(one.waits)
+        eventually(lambda: len(one.waits) >= told + 3)
+    assert (one.failure, other.failure) == ("", "")
+    assert max(one.waits + other.waits) < max(pauses) + FINDING_S, (pauses, max(one.waits), max(other.waits))
