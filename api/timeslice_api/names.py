@@ -24,6 +24,29 @@ MAX_WAIT_S = 30.0  # longest that one Acquire call waits at the server
 MAX_SOCKET_PATH = 107  # bytes, of sockaddr_un.sun_path less its terminating zero
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
+_PROCESS = re.compile(r"[^\n]{1,253}/[0-9]{1,10}/[0-9]{1,20}")
+
+
+def process_name(node: str, pid: int, start_time: int) -> str:
+    """A process as its node names it: RegisterResponse.process, AcquireRequest.process and Report.ended_processes."""
+    return f"{node}/{pid}/{start_time}"
+
+
+def node_of(process: str) -> str:
+    """The node that has named a process."""
+    return process.rsplit("/", 2)[0]
+
+
+def checked_process(name: str, field: str) -> str:
+    """The name, if a node can have made it.
+
+    Raises:
+        InvalidRequest: it cannot; the message names the field.
+    """
+    if not _PROCESS.fullmatch(name):
+        raise InvalidRequest(f"{field} {name[:253]!r} is not a process as a node names it")
+    checked_name(node_of(name), field)
+    return name
 
 
 def checked_name(value: str, field: str) -> str:

@@ -65,6 +65,8 @@ class Acquisition:
         acquire: gives the orchestrator's method, anew for each call.
         registrations: calls to the node that must succeed before the first Acquire.
         on_wait: told after every bounded wait that did not end in a grant.
+        process: this process as its node has named it; empty while it has not.
+        on_process: told that name.
         clock: monotonic seconds.
     """
 
@@ -75,12 +77,15 @@ class Acquisition:
         *,
         registrations: tuple[Call, ...] = (),
         on_wait: Callable[[WaitStatus], None] | None = None,
+        process: str = "",
+        on_process: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.request_id = str(uuid.uuid4())
         self.may_be_queued = False  # the orchestrator may know the request, so it must be withdrawn
         self._want, self._acquire, self._on_wait = want, acquire, on_wait
         self._registrations = list(registrations)
+        self._process, self._on_process = process, on_process
         self._clock, self._began = clock, clock()
         self._asked, self._asked_at = 0, self._began
         self._failures = 0
@@ -120,6 +125,9 @@ class Acquisition:
         self._failures, self._failure, self._waiting = 0, None, ""
         if isinstance(answer, snapshot_agent_pb2.RegisterResponse):
             self._registrations.pop(0)
+            if answer.process:
+                self._process = answer.process
+                self._on_process(answer.process)
             return None
         self._asked += 1
         if answer.WhichOneof("outcome") == "lease":
@@ -168,6 +176,7 @@ class Acquisition:
             group_ids=groups if len(groups) > 1 else (),
             wait_s=wait_s,
             holder=self._want.holder,
+            process=self._process,
         )
 
     def _left(self) -> float | None:

@@ -100,6 +100,7 @@ class Session:
         self._node = Line(unix_address(self.settings.node_socket), options=NODE_OPTIONS)
         self._stub: tuple[grpc.Channel, orchestrator_pb2_grpc.OrchestratorStub] | None = None
         self._registered: set[str] = set()
+        self._process = ""  # this process, as its node has named it
         self._regaining: dict[Holding, Acquisition] = {}
         self.forked = False
         self.closed = False
@@ -134,7 +135,12 @@ class Session:
             lambda: self.stub.Acquire,
             registrations=tuple(self._registration(group) for group in group_ids if self._unregistered(group)),
             on_wait=self.options.get("on_wait"),
+            process=self._process,
+            on_process=self._named,
         )
+
+    def _named(self, process: str) -> None:
+        self._process = process
 
     def began(self, sharer: Sharer, grant: Grant) -> None:
         """The sharer has its lease."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 _WELCOME_S: Final = 10.0
+_TOLD_AGAIN: Final = 256  # ended processes, on the next stream: no hello tells of them, and the last words may be lost
 _OPTIONS: Final = (
     ("grpc.keepalive_time_ms", 10_000),  # a peer that is cut off without a word is noticed by this alone
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -87,6 +89,8 @@ class Link:
         self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
         self._changed: set[Member] = set()
         self._ended: set[Member] = set()
+        self._ended_processes: deque[str] = deque(maxlen=_TOLD_AGAIN)
+        self._untold: list[str] = []  # of these, on this stream
         self._news = asyncio.Event()
         self._obeying: set[asyncio.Task[None]] = set()
         self.connected = asyncio.Event()
@@ -94,6 +98,12 @@ class Link:
     def tell_end(self, member: Member) -> None:
         """Has a part reported as ended."""
         self._ended.add(member)
+        self._news.set()
+
+    def tell_process_end(self, process: str) -> None:
+        """Has the end of a registered process reported, by its name."""
+        self._ended_processes.append(process)
+        self._untold.append(process)
         self._news.set()
 
     def tell_groups(self) -> None:
@@ -140,6 +150,7 @@ class Link:
             self._outbox = asyncio.Queue()
             self._changed.clear()
             self._ended.clear()
+            self._untold = list(self._ended_processes)
             hello = await self._hello()
             self._told_groups = wire.from_groups(hello.groups)
             await stream.write(pb.AgentMessage(hello=hello))
@@ -152,6 +163,7 @@ class Link:
         self._commands.watermark = self._commands.watermark.led_by(epoch)
         self._adopt(wire.from_groups(answer.welcome.groups))
         self.connected.set()
+        self._news.set()
         log.info("linked to the orchestrator at %s, epoch %d", self._address, epoch)
 
     async def _converse(self, stream: _Stream) -> None:
@@ -207,10 +219,13 @@ class Link:
             still = {member for member in self._changed if not self._commands.busy(member)}
             self._changed -= still
             ended, self._ended = self._ended, set()
+            processes, self._untold = self._untold, []
             self._say_news(
                 parts=[part for member in sorted(still) if (part := self._table.get(member))],
                 ended=[member for member in sorted(ended) if not self._table.get(member)],
             )
+            if processes:
+                self._outbox.put_nowait(pb.AgentMessage(report=pb.Report(ended_processes=processes)))
 
     def _say_news(self, parts: list[Part], ended: list[Member]) -> None:
         """Who has left a device, then what its group is now, then who has come."""

@@ -14,7 +14,7 @@ from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ConfigError, Unavailable
 from timeslice_api.file_lock import FileLock
 from timeslice_api.limits import SERVER_LIMITS
-from timeslice_api.names import checked_name, checked_socket_path
+from timeslice_api.names import checked_name, checked_socket_path, process_name
 from timeslice_api.pings import SERVER_PINGS
 from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
@@ -41,7 +41,7 @@ from timeslice_driver.meter import Meter
 from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.pods import Pods
 from timeslice_driver.preflight import Preflight
-from timeslice_driver.processes import ProcFs
+from timeslice_driver.processes import ProcessId, ProcFs
 from timeslice_driver.recovery import Recovery
 from timeslice_driver.refusals import Decoding
 from timeslice_driver.registration import Registration
@@ -315,6 +315,7 @@ class Node:
             interval_s=self.config.look_interval_s,
             claims=self._claim_parts,
             on_end=self._ended,
+            on_process_end=self._process_ended,
         )
         watch.start()
         self._stack.push_async_callback(watch.stop)
@@ -355,6 +356,7 @@ class Node:
             registration=registration,
             devices=self._device_messages,
             orchestrated=bool(self.config.orchestrator),
+            process_name=self._process_name,
         )
         options = [*SERVER_PINGS, *SERVER_LIMITS, ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(interceptors=[Decoding()], options=options)
@@ -378,6 +380,13 @@ class Node:
     def _ended(self, member: Member) -> None:
         self._claim_parts.ended(member)
         self._gone(member)
+
+    def _process_name(self, process: ProcessId) -> str:
+        return process_name(self.config.name, process.pid, process.start_time)
+
+    def _process_ended(self, process: ProcessId) -> None:
+        if self._link:
+            self._link.tell_process_end(self._process_name(process))
 
     def _gone(self, member: Member) -> None:
         if self._link:

@@ -18,6 +18,7 @@ from timeslice_driver import wire
 from timeslice_driver.commands import Commands
 from timeslice_driver.groups_in_force import GroupsInForce
 from timeslice_driver.parts import Member, Part, PartState
+from timeslice_driver.processes import ProcessId
 from timeslice_driver.refusals import refuse
 from timeslice_driver.registration import Registration
 from timeslice_driver.table import Table
@@ -32,6 +33,7 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
     Args:
         devices: the node's devices as messages, as they are now.
         orchestrated: an orchestrator decides what is on the devices.
+        process_name: what the orchestrator is told a process is called.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         registration: Registration,
         devices: Callable[[], list[types_pb2.Device]],
         orchestrated: bool,
+        process_name: Callable[[ProcessId], str],
     ) -> None:
+        self._process_name = process_name
         self._table = table
         self._groups = groups
         self._commands = commands
@@ -59,7 +63,10 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
                 request.job_id, request.group_id, request.pid, device_ids=tuple(request.device_ids)
             ),
         )
-        return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids)
+        names = [self._process_name(root) for root in part.roots if root.pid == request.pid]
+        return pb.RegisterResponse(
+            part=wire.to_part(part), device_ids=part.device_ids, process=names[0] if names else ""
+        )
 
     async def Unregister(self, request: pb.UnregisterRequest, context: _Context) -> pb.UnregisterResponse:  # noqa: N802
         """See snapshot_agent.proto."""

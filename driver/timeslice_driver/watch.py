@@ -32,6 +32,7 @@ class Watch:
         interval_s: between looks for new accelerator state (seconds).
         claims: parts of prepared claims outlive their processes: they come back with new ones.
         on_end: told of each part whose processes have all ended, after it has left the table.
+        on_process_end: told of each registered process that has ended.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Watch:
         interval_s: float,
         claims: ClaimParts,
         on_end: Callable[[Member], None],
+        on_process_end: Callable[[ProcessId], None],
     ) -> None:
         self._table = table
         self._survey = survey
@@ -52,6 +54,7 @@ class Watch:
         self._interval_s = interval_s
         self._claims = claims
         self._on_end = on_end
+        self._on_process_end = on_process_end
         self._descriptors: dict[ProcessId, int] = {}
         self._followed: dict[Member, frozenset[ProcessId]] = {}
         self._doubtful: set[Member] = set()
@@ -118,6 +121,8 @@ class Watch:
         self._forget(process)
         self._dead.add(process)
         self._doubtful |= {part.member for part in self._table.parts() if process in part.family}
+        if any(process in part.roots for part in self._table.parts()):
+            self._on_process_end(process)
         self._wake.set()
 
     async def _settle_ends(self) -> None:

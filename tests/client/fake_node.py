@@ -37,7 +37,7 @@ class FakeNode(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
                 context.abort_with_status(_Status(code_of(fault), fault.message, trailer_of(fault)))
             context.abort(fault, "as the script says")
         self.registered.append((request.job_id, request.group_id, request.pid))
-        return pb.RegisterResponse()
+        return pb.RegisterResponse(process=f"node-1/{request.pid}/1")
 
 
 class _Status(grpc.Status):

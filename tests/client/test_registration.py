@@ -44,6 +44,16 @@ def test_a_process_registers_before_its_first_acquire_of_each_group(
     assert node.registered == [("job-a", "t", os.getpid()), ("job-a", "s", os.getpid())]
 
 
+def test_what_the_node_calls_the_process_goes_into_every_acquire(
+    job: OrchestratorClient, fake: FakeOrchestrator, node: FakeNode
+) -> None:
+    for _ in range(2):
+        with job.on_accelerators("t"):
+            pass
+    name = f"node-1/{os.getpid()}/1"
+    assert [request.process for method, request in fake.calls if method == "Acquire"] == [name, name]
+
+
 def test_the_connection_to_the_node_is_closed_when_it_has_served(
     job: OrchestratorClient, fake: FakeOrchestrator, node: FakeNode
 ) -> None:

@@ -159,6 +159,8 @@ class Judge(World):
         books = self.books
         assert not books.dirty
         assert not books.again
+        asked = {request: request.process for request in books.requests.values() if request.process}
+        assert {r: process for process, mine in books.processes.items() for r in mine} == asked
         for device in books.devices.values():
             tickets = [request.record.ticket for request in device.queue]
             assert tickets == sorted(set(tickets))

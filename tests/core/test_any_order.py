@@ -23,6 +23,7 @@ MEMBERS = [(job, group, node) for job in "abc" for group, node in PLACES]
 JOBS = st.sampled_from(["a", "b", "c"])
 NODES = st.sampled_from(["n1", "n2", "n3"])
 SOME_GROUPS = st.lists(st.sampled_from([*GROUPS]), min_size=1, max_size=2, unique=True)
+PROCESSES = st.sampled_from(["", "n1/1/1", "n1/2/2"])
 BREAKAGES = st.sampled_from(
     [
         Breakage(LOCKED, BUSY),
@@ -86,24 +87,29 @@ class AnyOrder(RuleBasedStateMachine):
             if request in self.world.open_:
                 self.world.acquire(job, *groups, request=request)
 
-    @rule(job=JOBS, groups=SOME_GROUPS)
-    def acquire(self, job: str, groups: list[str]) -> None:
+    @rule(job=JOBS, groups=SOME_GROUPS, process=PROCESSES)
+    def acquire(self, job: str, groups: list[str], process: str = "") -> None:
         if sum(open_job == job for open_job, _ in self.world.open_.values()) >= 3:
             return
         request = f"r{len(self.world.open_) + len(self.world.ended)}"
         self.world.open_[request] = job, tuple(groups)
         try:
-            self.world.acquire(job, *groups, request=request)
+            self.world.acquire(job, *groups, request=request, process=process)
         except TimesliceError:
             del self.world.open_[request]
             self.world.ended[request] = "raised"
 
     @precondition(lambda self: self.world.open_)
-    @rule(data=st.data())
-    def ask_again(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), process=PROCESSES)
+    def ask_again(self, data: st.DataObject, process: str) -> None:
         request = self.pick(data, self.world.open_)
         job, groups = self.world.open_[request]
-        self.world.acquire(job, *groups, request=request)
+        self.world.acquire(job, *groups, request=request, process=process)
+
+    @rule(node=NODES, process=st.sampled_from(["n1/1/1", "n1/2/2"]))
+    def process_ends(self, node: str, process: str) -> None:
+        if self.world.nodes[node].connected:
+            self.world.do(PartsReported(node, ended_processes=(process,)))
 
     @precondition(lambda self: self.world.ended)
     @rule(data=st.data())

@@ -6,7 +6,7 @@ import pytest
 from core_world import PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import GroupNotFound, LeaseLost, NotHolder
 from timeslice_orchestrator.core.effects import LeasesChecked, YieldAccepted
-from timeslice_orchestrator.core.events import AcquireRequested, ForceReleased, LeasesRenewed, Yielded
+from timeslice_orchestrator.core.events import AcquireRequested, ForceReleased, LeasesRenewed, PartsReported, Yielded
 from timeslice_orchestrator.core.model import CounterRecord, LeaseTimes, key_of
 
 ONE = {"g": {"n1": ["d1"]}}
@@ -116,6 +116,41 @@ def test_the_leases_of_a_job_whose_processes_all_ended_end_at_once() -> None:
     assert world.lost == {both: "its processes ended", only: "its processes ended"}
     effects = world.do(Yielded("lease-" + both, "a"))
     assert YieldAccepted("lease-" + both, 0, already_yielded=True) in effects
+
+
+def test_a_lease_ends_with_the_process_that_asked_although_others_of_its_job_live() -> None:
+    world = World(ONE)
+    world.join("a", "g", n1=["d1"])
+    first, second = (world.acquire("a", "g", process=f"n1/{pid}/9") for pid in (1, 2))
+    other = world.acquire("b", "g")
+    world.do(PartsReported("n1", ended_processes=("n1/1/9", "n1/7/9")))
+    assert world.lost == {first: "its processes ended"}
+    assert world.holds(second)
+    world.do(PartsReported("n1", ended_processes=("n1/2/9",)))
+    world.run()
+    assert world.holds(other)
+
+
+def test_a_waiter_leaves_with_the_process_that_asked() -> None:
+    world = World(ONE)
+    world.acquire("a", "g")
+    gone = [world.acquire("b", "g", process="n1/1/9") for _ in range(2)]
+    stays = world.acquire("b", "g", process="n1/2/9")
+    world.do(PartsReported("n1", ended_processes=("n1/1/9",)))
+    assert [request for request in (*gone, stays) if request in world.core._books.requests] == [stays]
+
+
+def test_after_a_restart_a_waiter_tells_anew_which_process_it_is() -> None:
+    world = World(ONE)
+    world.acquire("a", "g")
+    waiting = world.acquire("b", "g", process="n1/1/9")
+    world.restart()
+    world.do(PartsReported("n1", ended_processes=("n1/1/9",)))
+    assert world.waits(waiting)
+    world.acquire("b", "g", request=waiting, process="n1/1/9")
+    world.do(PartsReported("n1", ended_processes=("n1/1/9",)))
+    with pytest.raises(KeyError):
+        world.waits(waiting)
 
 
 def test_a_lease_that_was_granted_before_any_process_came_is_not_ended_by_another_groups_processes() -> None:

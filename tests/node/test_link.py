@@ -13,6 +13,7 @@ from node_world import MIB, NAMES, World, cuda_state, in_use
 from scripted_orchestrator import ScriptedOrchestrator
 from timeslice_api.errors import OrchestratorInCharge
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
+from timeslice_api.v1alpha1 import snapshot_agent_pb2 as agent_pb
 from timeslice_api.v1alpha1 import types_pb2
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
@@ -72,6 +73,22 @@ async def test_a_new_part_and_an_ended_one_are_reported(
     while not report.ended:
         report = await orchestrator.report()
     assert report.ended[0].job_id == "a"
+
+
+async def test_the_end_of_a_registered_process_is_reported_by_the_name_that_it_was_given(
+    world: World, orchestrator: ScriptedOrchestrator, jobs: Jobs
+) -> None:
+    await linked(world, orchestrator)
+    first, second = jobs(2 * MIB), jobs(2 * MIB)
+    requests = (agent_pb.RegisterRequest(job_id="a", group_id="default", pid=job.pid) for job in (first, second))
+    names = [(await world.agent.Register(request)).process for request in requests]
+    assert [name.split("/")[:2] for name in names] == [["node-1", str(first.pid)], ["node-1", str(second.pid)]]
+    orchestrator.drop()  # what ends meanwhile is told on the next stream
+    first.kill()
+    told: list[str] = []
+    while not told:
+        told += (await orchestrator.report()).ended_processes
+    assert told == names[:1]
 
 
 async def test_one_command_parks_one_job_and_restores_the_other_in_that_order(

@@ -110,6 +110,7 @@ async def test_a_process_registered_while_the_last_one_is_found_dead_keeps_its_p
         interval_s=60,
         claims=ClaimParts(),
         on_end=ended.append,
+        on_process_end=lambda _: None,
     )
     watch.start()
     async with asyncio.timeout(5):

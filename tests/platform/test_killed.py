@@ -87,6 +87,18 @@ def test_the_next_in_line_is_served_when_the_holder_is_killed(cluster: Cluster) 
     parked.does("check", "yield")
 
 
+def test_a_rank_that_is_killed_holds_nobody_up_although_its_siblings_live(cluster: Cluster) -> None:
+    killed, sibling = (cluster.job("job-a", size=1 << 20) for _ in range(2))
+    waiter = cluster.job("job-b")
+    for rank in (killed, sibling):
+        rank.does("acquire", "fill")
+    cluster.waits(waiter)
+    killed.kill()
+    sibling.does("yield")
+    assert waiter.hears(within_s=8) == "done acquire"
+    waiter.does("yield")
+
+
 def test_the_next_in_line_is_served_when_the_job_before_ends_without_a_yield(cluster: Cluster) -> None:
     parked, holder = parked_and_holding(cluster)
     cluster.waits(parked)

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from timeslice_api.v1alpha1 import types_pb2 as timeslice__api_dot_v1alpha1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'timeslice_api/v1alpha1/agent_link.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"\xd3\x01\n\x0c\x41gentMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.timeslice.v1alpha1.HelloH\x00\x12,\n\x06report\x18\x02 \x01(\x0b\x32\x1a.timeslice.v1alpha1.ReportH\x00\x12,\n\x06result\x18\x03 \x01(\x0b\x32\x1a.timeslice.v1alpha1.ResultH\x00\x12\x30\n\x06groups\x18\x04 \x01(\x0b\x32\x1e.timeslice.v1alpha1.NodeGroupsH\x00\x42\t\n\x07message\"\xb2\x01\n\x13OrchestratorMessage\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.timeslice.v1alpha1.WelcomeH\x00\x12.\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x1b.timeslice.v1alpha1.CommandH\x00\x12\x30\n\x06groups\x18\x03 \x01(\x0b\x32\x1e.timeslice.v1alpha1.NodeGroupsH\x00\x42\t\n\x07message\"\xd9\x01\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12+\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Device\x12\'\n\x05parts\x18\x04 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12\x15\n\rhighest_epoch\x18\x05 \x01(\x04\x12\x15\n\rhighest_token\x18\x06 \x01(\x04\x12-\n\x06groups\x18\x07 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\"1\n\tNodeGroup\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"G\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12-\n\x06groups\x18\x02 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\";\n\nNodeGroups\x12-\n\x06groups\x18\x01 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\"_\n\x06Report\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12,\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x1d.timeslice.v1alpha1.MemberKey\"\x88\x01\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12+\n\x07targets\x18\x04 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Target\x12\x16\n\x0elock_timeout_s\x18\x05 \x01(\x01\"e\n\x06Target\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.timeslice.v1alpha1.MemberKey\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.timeslice.v1alpha1.PartState\"\x80\x01\n\x06Result\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x05parts\x18\x03 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12*\n\x07refused\x18\x04 \x01(\x0b\x32\x19.timeslice.v1alpha1.Fault2e\n\tAgentLink\x12X\n\x07\x43onnect\x12 .timeslice.v1alpha1.AgentMessage\x1a\'.timeslice.v1alpha1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'timeslice_api/v1alpha1/agent_link.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"\xd3\x01\n\x0c\x41gentMessage\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.timeslice.v1alpha1.HelloH\x00\x12,\n\x06report\x18\x02 \x01(\x0b\x32\x1a.timeslice.v1alpha1.ReportH\x00\x12,\n\x06result\x18\x03 \x01(\x0b\x32\x1a.timeslice.v1alpha1.ResultH\x00\x12\x30\n\x06groups\x18\x04 \x01(\x0b\x32\x1e.timeslice.v1alpha1.NodeGroupsH\x00\x42\t\n\x07message\"\xb2\x01\n\x13OrchestratorMessage\x12.\n\x07welcome\x18\x01 \x01(\x0b\x32\x1b.timeslice.v1alpha1.WelcomeH\x00\x12.\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x1b.timeslice.v1alpha1.CommandH\x00\x12\x30\n\x06groups\x18\x03 \x01(\x0b\x32\x1e.timeslice.v1alpha1.NodeGroupsH\x00\x42\t\n\x07message\"\xd9\x01\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12+\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Device\x12\'\n\x05parts\x18\x04 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12\x15\n\rhighest_epoch\x18\x05 \x01(\x04\x12\x15\n\rhighest_token\x18\x06 \x01(\x04\x12-\n\x06groups\x18\x07 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\"1\n\tNodeGroup\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"G\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12-\n\x06groups\x18\x02 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\";\n\nNodeGroups\x12-\n\x06groups\x18\x01 \x03(\x0b\x32\x1d.timeslice.v1alpha1.NodeGroup\"x\n\x06Report\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12,\n\x05\x65nded\x18\x02 \x03(\x0b\x32\x1d.timeslice.v1alpha1.MemberKey\x12\x17\n\x0f\x65nded_processes\x18\x03 \x03(\t\"\x88\x01\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12+\n\x07targets\x18\x04 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Target\x12\x16\n\x0elock_timeout_s\x18\x05 \x01(\x01\"e\n\x06Target\x12-\n\x06member\x18\x01 \x01(\x0b\x32\x1d.timeslice.v1alpha1.MemberKey\x12,\n\x05state\x18\x02 \x01(\x0e\x32\x1d.timeslice.v1alpha1.PartState\"\x80\x01\n\x06Result\x12\x12\n\ncommand_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x05parts\x18\x03 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12*\n\x07refused\x18\x04 \x01(\x0b\x32\x19.timeslice.v1alpha1.Fault2e\n\tAgentLink\x12X\n\x07\x43onnect\x12 .timeslice.v1alpha1.AgentMessage\x1a\'.timeslice.v1alpha1.OrchestratorMessage(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,13 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_NODEGROUPS']._serialized_start=838
   _globals['_NODEGROUPS']._serialized_end=897
   _globals['_REPORT']._serialized_start=899
-  _globals['_REPORT']._serialized_end=994
-  _globals['_COMMAND']._serialized_start=997
-  _globals['_COMMAND']._serialized_end=1133
-  _globals['_TARGET']._serialized_start=1135
-  _globals['_TARGET']._serialized_end=1236
-  _globals['_RESULT']._serialized_start=1239
-  _globals['_RESULT']._serialized_end=1367
-  _globals['_AGENTLINK']._serialized_start=1369
-  _globals['_AGENTLINK']._serialized_end=1470
+  _globals['_REPORT']._serialized_end=1019
+  _globals['_COMMAND']._serialized_start=1022
+  _globals['_COMMAND']._serialized_end=1158
+  _globals['_TARGET']._serialized_start=1160
+  _globals['_TARGET']._serialized_end=1261
+  _globals['_RESULT']._serialized_start=1264
+  _globals['_RESULT']._serialized_end=1392
+  _globals['_AGENTLINK']._serialized_start=1394
+  _globals['_AGENTLINK']._serialized_end=1495
 # @@protoc_insertion_point(module_scope)

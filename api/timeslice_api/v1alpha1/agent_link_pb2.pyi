@@ -207,6 +207,7 @@ class Report(google.protobuf.message.Message):
 
     PARTS_FIELD_NUMBER: builtins.int
     ENDED_FIELD_NUMBER: builtins.int
+    ENDED_PROCESSES_FIELD_NUMBER: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.Part]:
         """as they are now"""
@@ -215,13 +216,18 @@ class Report(google.protobuf.message.Message):
     def ended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[timeslice_api.v1alpha1.types_pb2.MemberKey]:
         """parts whose processes are all gone, or that were unregistered"""
 
+    @property
+    def ended_processes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """registered processes that have ended, as RegisterResponse.process"""
+
     def __init__(
         self,
         *,
         parts: collections.abc.Iterable[timeslice_api.v1alpha1.types_pb2.Part] | None = ...,
         ended: collections.abc.Iterable[timeslice_api.v1alpha1.types_pb2.MemberKey] | None = ...,
+        ended_processes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["ended", b"ended", "parts", b"parts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "ended_processes", b"ended_processes", "parts", b"parts"]) -> None: ...
 
 global___Report = Report
 

@@ -23,6 +23,7 @@ class AcquireRequest(google.protobuf.message.Message):
     GROUP_IDS_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
     HOLDER_FIELD_NUMBER: builtins.int
+    PROCESS_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """made by the client (a UUID), the same in every repetition"""
     job_id: builtins.str
@@ -33,6 +34,8 @@ class AcquireRequest(google.protobuf.message.Message):
     """how long this call may wait (seconds); the server bounds it by 30"""
     holder: builtins.str
     """who asks, for people: "host:pid rank 0"; optional"""
+    process: builtins.str
+    """RegisterResponse.process of who asks: what it waits for or holds ends with it; optional"""
     @property
     def group_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """several groups, granted together or not at all"""
@@ -46,8 +49,9 @@ class AcquireRequest(google.protobuf.message.Message):
         group_ids: collections.abc.Iterable[builtins.str] | None = ...,
         wait_s: builtins.float = ...,
         holder: builtins.str = ...,
+        process: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "group_ids", b"group_ids", "holder", b"holder", "job_id", b"job_id", "request_id", b"request_id", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group_id", b"group_id", "group_ids", b"group_ids", "holder", b"holder", "job_id", b"job_id", "process", b"process", "request_id", b"request_id", "wait_s", b"wait_s"]) -> None: ...
 
 global___AcquireRequest = AcquireRequest
 

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from timeslice_api.v1alpha1 import types_pb2 as timeslice__api_dot_v1alpha1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+timeslice_api/v1alpha1/snapshot_agent.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"K\n\x0fSnapshotRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x16\n\x0elock_timeout_s\x18\x03 \x01(\x01\";\n\x10SnapshotResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\"2\n\x0eRestoreRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\":\n\x0fRestoreResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\"\x11\n\x0fListJobsRequest\"\x12\n\x10WatchJobsRequest\"h\n\x10ListJobsResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Device\"T\n\x0fRegisterRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x12\n\ndevice_ids\x18\x04 \x03(\t\"N\n\x10RegisterResponse\x12&\n\x04part\x18\x01 \x01(\x0b\x32\x18.timeslice.v1alpha1.Part\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"B\n\x11UnregisterRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\"\x14\n\x12UnregisterResponse2\xa0\x04\n\rSnapshotAgent\x12U\n\x08Snapshot\x12#.timeslice.v1alpha1.SnapshotRequest\x1a$.timeslice.v1alpha1.SnapshotResponse\x12R\n\x07Restore\x12\".timeslice.v1alpha1.RestoreRequest\x1a#.timeslice.v1alpha1.RestoreResponse\x12U\n\x08ListJobs\x12#.timeslice.v1alpha1.ListJobsRequest\x1a$.timeslice.v1alpha1.ListJobsResponse\x12Y\n\tWatchJobs\x12$.timeslice.v1alpha1.WatchJobsRequest\x1a$.timeslice.v1alpha1.ListJobsResponse0\x01\x12U\n\x08Register\x12#.timeslice.v1alpha1.RegisterRequest\x1a$.timeslice.v1alpha1.RegisterResponse\x12[\n\nUnregister\x12%.timeslice.v1alpha1.UnregisterRequest\x1a&.timeslice.v1alpha1.UnregisterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+timeslice_api/v1alpha1/snapshot_agent.proto\x12\x12timeslice.v1alpha1\x1a\"timeslice_api/v1alpha1/types.proto\"K\n\x0fSnapshotRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x16\n\x0elock_timeout_s\x18\x03 \x01(\x01\";\n\x10SnapshotResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\"2\n\x0eRestoreRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\":\n\x0fRestoreResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\"\x11\n\x0fListJobsRequest\"\x12\n\x10WatchJobsRequest\"h\n\x10ListJobsResponse\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.timeslice.v1alpha1.Part\x12+\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x1a.timeslice.v1alpha1.Device\"T\n\x0fRegisterRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x12\n\ndevice_ids\x18\x04 \x03(\t\"_\n\x10RegisterResponse\x12&\n\x04part\x18\x01 \x01(\x0b\x32\x18.timeslice.v1alpha1.Part\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\x12\x0f\n\x07process\x18\x03 \x01(\t\"B\n\x11UnregisterRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\"\x14\n\x12UnregisterResponse2\xa0\x04\n\rSnapshotAgent\x12U\n\x08Snapshot\x12#.timeslice.v1alpha1.SnapshotRequest\x1a$.timeslice.v1alpha1.SnapshotResponse\x12R\n\x07Restore\x12\".timeslice.v1alpha1.RestoreRequest\x1a#.timeslice.v1alpha1.RestoreResponse\x12U\n\x08ListJobs\x12#.timeslice.v1alpha1.ListJobsRequest\x1a$.timeslice.v1alpha1.ListJobsResponse\x12Y\n\tWatchJobs\x12$.timeslice.v1alpha1.WatchJobsRequest\x1a$.timeslice.v1alpha1.ListJobsResponse0\x01\x12U\n\x08Register\x12#.timeslice.v1alpha1.RegisterRequest\x1a$.timeslice.v1alpha1.RegisterResponse\x12[\n\nUnregister\x12%.timeslice.v1alpha1.UnregisterRequest\x1a&.timeslice.v1alpha1.UnregisterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,11 +39,11 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_REGISTERREQUEST']._serialized_start=498
   _globals['_REGISTERREQUEST']._serialized_end=582
   _globals['_REGISTERRESPONSE']._serialized_start=584
-  _globals['_REGISTERRESPONSE']._serialized_end=662
-  _globals['_UNREGISTERREQUEST']._serialized_start=664
-  _globals['_UNREGISTERREQUEST']._serialized_end=730
-  _globals['_UNREGISTERRESPONSE']._serialized_start=732
-  _globals['_UNREGISTERRESPONSE']._serialized_end=752
-  _globals['_SNAPSHOTAGENT']._serialized_start=755
-  _globals['_SNAPSHOTAGENT']._serialized_end=1299
+  _globals['_REGISTERRESPONSE']._serialized_end=679
+  _globals['_UNREGISTERREQUEST']._serialized_start=681
+  _globals['_UNREGISTERREQUEST']._serialized_end=747
+  _globals['_UNREGISTERRESPONSE']._serialized_start=749
+  _globals['_UNREGISTERRESPONSE']._serialized_end=769
+  _globals['_SNAPSHOTAGENT']._serialized_start=772
+  _globals['_SNAPSHOTAGENT']._serialized_end=1316
 # @@protoc_insertion_point(module_scope)

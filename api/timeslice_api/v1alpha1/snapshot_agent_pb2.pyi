@@ -175,6 +175,9 @@ class RegisterResponse(google.protobuf.message.Message):
 
     PART_FIELD_NUMBER: builtins.int
     DEVICE_IDS_FIELD_NUMBER: builtins.int
+    PROCESS_FIELD_NUMBER: builtins.int
+    process: builtins.str
+    """names this process for AcquireRequest.process; empty where the node cannot tell which one it is"""
     @property
     def part(self) -> timeslice_api.v1alpha1.types_pb2.Part:
         """of the job and group, with this process in it"""
@@ -188,9 +191,10 @@ class RegisterResponse(google.protobuf.message.Message):
         *,
         part: timeslice_api.v1alpha1.types_pb2.Part | None = ...,
         device_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        process: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["part", b"part"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["device_ids", b"device_ids", "part", b"part"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["device_ids", b"device_ids", "part", b"part", "process", b"process"]) -> None: ...
 
 global___RegisterResponse = RegisterResponse
 

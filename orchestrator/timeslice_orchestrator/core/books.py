@@ -126,7 +126,8 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """An acquire from its arrival to its end. `due` is when its stage must be looked at."""
+    """An acquire from its arrival to its end. `due` is when its stage must be looked at; `process` is who asked, as its
+    node names it, or empty. It is not kept over a restart: a waiter tells it again, a lease then lives by its time."""
 
     record: RequestRecord
     stage: Stage
@@ -140,6 +141,7 @@ class Request:
     granted_at: float = 0.0
     granted_after: int = 0  # the newest ticket when it was granted; later ones were asked for while it was held
     had_parts: bool = False
+    process: str = ""
 
     def go(self, stage: Stage) -> None:
         """Enters a stage; IllegalMoveError when the table does not have that."""
@@ -223,6 +225,7 @@ class Books:
         self.members: dict[MemberKey, Member] = {}
         self.jobs: dict[JobId, Job] = {}
         self.requests: dict[RequestId, Request] = {}
+        self.processes: dict[str, dict[Request, None]] = {}  # who asked for what
         self.entangled: dict[JobId, None] = {}  # jobs that hold and wait; without one there is no deadlock
         self.waiting = 0
         self.ended: OrderedDict[RequestId, Ended] = OrderedDict()
@@ -336,6 +339,17 @@ class Books:
         if at < request.timer:
             request.timer = at
             self.wake(at, request)
+
+    def asked_by(self, request: Request, process: str) -> None:
+        """Notes which process has asked for a request; empty: none any more."""
+        if request.process:
+            mine = self.processes[request.process]
+            del mine[request]
+            if not mine:
+                del self.processes[request.process]
+        request.process = process
+        if process:
+            self.processes.setdefault(process, {})[request] = None
 
     def remember(self, request_id: RequestId, ended: Ended) -> None:
         """Keeps how a request ended, the newest ENDED_KEPT of them."""

@@ -46,6 +46,7 @@ def _ask_again(books: Books, request: Request, event: AcquireRequested) -> None:
         raise InvalidRequest(f"job_id: request {event.request_id!r} belongs to another job", job_id=event.job_id)
     if set(event.group_ids) != set(record.group_ids):
         raise InvalidRequest(f"group_ids: request {event.request_id!r} was made for {', '.join(record.group_ids)}")
+    books.asked_by(request, event.process)
     if request.lease:  # its client lives, and has not heard of it
         leases.renew(books, request)
         books.out.add(leases.granted(request))
@@ -71,6 +72,7 @@ def _arrive(books: Books, event: AcquireRequested) -> None:
     if books.waiting >= books.settings.max_waiting and serving.obstacle(books, request):
         raise QueueFull(f"{books.waiting} requests wait already", job_id=event.job_id)
     books.next_ticket()
+    books.asked_by(request, event.process)
     queue.enter(books, request)
     books.out.save(record)
     serving.serve(books, request)
@@ -82,6 +84,15 @@ def detach(books: Books, event: WaiterDetached) -> None:
     if request and request.stage is Stage.WAITING:
         request.go(Stage.DETACHED)
         books.set_due(request, books.now + books.settings.waiter_grace_s)
+
+
+def process_ended(books: Books, process: str) -> None:
+    """Nobody can use any more what a process holds, or come for what it waits for."""
+    for request in [*books.processes.get(process, ())]:
+        if request.lease:
+            leases.take(books, request, End.PROCESSES_ENDED)
+        else:
+            queue.end(books, request, End.LEFT)
 
 
 def withdraw(books: Books, event: Withdrawn) -> None:

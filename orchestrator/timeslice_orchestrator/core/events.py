@@ -21,12 +21,14 @@ from timeslice_orchestrator.core.model import (
 
 @dataclass(frozen=True)
 class AcquireRequested:
-    """A client asks, or asks again. Attaches a client to the request."""
+    """A client asks, or asks again. Attaches a client to the request. `process` is who asks, if its node has named it:
+    when the node tells of its end, what it waits for or holds ends too."""
 
     request_id: RequestId
     job_id: JobId
     group_ids: tuple[GroupId, ...]
     holder: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,12 @@ class NodeLost:
 
 @dataclass(frozen=True)
 class PartsReported:
-    """Parts of a node that changed by themselves, and members that ended there."""
+    """Parts of a node that changed by themselves, and members and processes that ended there."""
 
     node: NodeName
     parts: tuple[PartReport, ...] = ()
     ended: tuple[MemberKey, ...] = ()
+    ended_processes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timeslice_orchestrator.core import handoffs, members, resets
+from timeslice_orchestrator.core import clients, handoffs, members, resets
 from timeslice_orchestrator.core.books import Books, Node
 from timeslice_orchestrator.core.events import NodeConnected, NodeLost, PartsReported
 
@@ -40,6 +40,8 @@ def reported(books: Books, event: PartsReported) -> None:
     for key in event.ended:
         if key in node.parts:
             members.gone(books, node.parts[key])
+    for process in event.ended_processes:
+        clients.process_ended(books, process)
 
 
 def _look_again(books: Books, node: Node) -> None:

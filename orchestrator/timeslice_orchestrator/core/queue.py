@@ -87,6 +87,7 @@ def end(books: Books, request: Request, how: End, error: TimesliceError | None =
 
 def forget(books: Books, request: Request, ended: Ended) -> None:
     """Removes an ended request from the live ones and remembers how it ended."""
+    books.asked_by(request, "")
     del books.requests[request.record.request_id]
     books.remember(request.record.request_id, ended)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from timeslice_api.errors import InvalidRequest
-from timeslice_api.names import checked_name
+from timeslice_api.names import checked_name, checked_process, node_of
 from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 
 from timeslice_orchestrator.core.events import CommandDone, PartsReported
@@ -48,7 +48,17 @@ def groups(message: agent_link_pb2.NodeGroups, record: NodeRecord) -> NodeRecord
 def report(message: agent_link_pb2.Report, node: NodeName, known: frozenset[DeviceId]) -> PartsReported:
     """Parts that changed by themselves, on the devices that its hello made known. Raises InvalidRequest."""
     ended = tuple(_member(key, f"report.ended[{index}]") for index, key in enumerate(message.ended))
-    return PartsReported(node, _parts(message.parts, "report.parts", known), ended)
+    processes = tuple(
+        _process(name, node, f"report.ended_processes[{index}]") for index, name in enumerate(message.ended_processes)
+    )
+    return PartsReported(node, _parts(message.parts, "report.parts", known), ended, processes)
+
+
+def _process(name: str, node: NodeName, field: str) -> str:
+    """A node speaks for its own processes only."""
+    if node_of(checked_process(name, field)) != node:
+        raise InvalidRequest(f"{field} {name!r} is no process of node {node}")
+    return name
 
 
 def result(message: agent_link_pb2.Result, node: NodeName, known: frozenset[DeviceId]) -> CommandDone:

@@ -6,7 +6,7 @@ import math
 import uuid
 
 from timeslice_api.errors import InvalidRequest
-from timeslice_api.names import MAX_WAIT_S, checked_name
+from timeslice_api.names import MAX_WAIT_S, checked_name, checked_process
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 
 from timeslice_orchestrator.core.events import (
@@ -33,7 +33,8 @@ def acquire(request: pb.AcquireRequest) -> AcquireRequested:
     request_id = _checked_id(request.request_id, "request_id", _MAX_REQUEST_ID)
     if len(request.holder) > _MAX_HOLDER:
         raise InvalidRequest(f"holder has {len(request.holder)} characters; {_MAX_HOLDER} are allowed")
-    return AcquireRequested(request_id, job_id, _group_ids(request), request.holder)
+    process = checked_process(request.process, "process") if request.process else ""
+    return AcquireRequested(request_id, job_id, _group_ids(request), request.holder, process)
 
 
 def wait_s(request: pb.AcquireRequest) -> float:
