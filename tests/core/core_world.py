@@ -249,10 +249,10 @@ class World:
 
     # clients
 
-    def acquire(self, job: str, *groups: str, request: str = "", process: str = "") -> str:
+    def acquire(self, job: str, *groups: str, request: str = "", holder: str = "", process: str = "") -> str:
         self._ids += not request
         request = request or f"r{self._ids}"
-        self.do(AcquireRequested(request, job, groups, process=process))
+        self.do(AcquireRequested(request, job, groups, holder, process))
         return request
 
     def hold(self, job: str, *groups: str) -> str:

@@ -438,3 +438,12 @@ def test_a_rank_that_has_to_queue_again_since_the_other_yielded_is_refused_if_th
     world.yield_(first)
     assert world.refused[rank].message == "j holds f, waits for d behind k, which waits for f"
     assert world.waits(other).reason == "held by x"
+
+
+def test_a_job_that_stands_twice_in_a_queue_around_another_waits_in_no_circle() -> None:
+    world = World({"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}})
+    world.acquire("z", "g")
+    world.acquire("c", "h")
+    first, between = world.acquire("c", "g"), world.acquire("x", "g")
+    last = world.acquire("c", "g")
+    assert [world.waits(request).position for request in (first, between, last)] == [1, 2, 3]
