@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,9 @@ Metadata = tuple[tuple[str, str], ...]
 class Cluster:
     """Group `g` for everybody and `closed` for `team` alone; job-a of namespace team has a GPU in `g`."""
 
-    def __init__(self, server: FakeApiServer, channel: grpc.aio.Channel) -> None:
+    def __init__(self, server: FakeApiServer, channel: grpc.aio.Channel, address: str) -> None:
         self.server = server
+        self.address = address
         self.channel = channel
         self.stub = stub_of(channel)
 
@@ -82,8 +85,9 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         orchestrator = KubernetesOrchestrator(config)
         await orchestrator.start()
         credentials = grpc.ssl_channel_credentials(Path(authority.file).read_bytes())
-        channel = grpc.aio.secure_channel(orchestrator.addresses[0].replace("0.0.0.0", "127.0.0.1"), credentials)
-        found = Cluster(server, channel)
+        address = orchestrator.addresses[0].replace("0.0.0.0", "127.0.0.1")
+        channel = grpc.aio.secure_channel(address, credentials)
+        found = Cluster(server, channel, address)
         node = ScriptedNode(channel, "n1", {"g": ("GPU-0",), "closed": ("GPU-1",)}, metadata=await found.agent("n1"))
         await node.connect()
         yield found
@@ -239,3 +243,31 @@ async def test_a_user_with_the_right_does_what_admins_do_and_sees_what_rbac_show
 async def test_no_token_no_answer(cluster: Cluster) -> None:
     with pytest.raises(Unauthenticated, match="the call has no token"):
         await cluster.acquire((), "job-a")
+
+
+@pytest.mark.timeout(30)
+async def test_a_pods_program_that_tries_what_is_not_its_own_is_let_in_to_its_own_alone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The program that a pod of the real cluster runs in the tests there."""
+    ((_, bearer_of_b),) = await cluster.pod("b", job="job-b")
+    await cluster.pod("a", job="job-a")
+    (tmp_path / "token").write_text(bearer_of_b.removeprefix("Bearer "))
+    environment = {
+        "TIMESLICE_ORCHESTRATOR": cluster.address,
+        "TIMESLICE_TLS_CA": str(tmp_path / "certificates/ca.pem"),
+        "TIMESLICE_TOKEN_FILE": str(tmp_path / "token"),
+        "TIMESLICE_JOB_ID": "job-b",
+        "TIMESLICE_GROUP_ID": "g",
+        "TIMESLICE_NODE_SOCKET": "",
+    }
+    program = Path(__file__).parents[1] / "e2e/program_stranger.py"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), "job-a", env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    outcomes = dict(line.split(": ") for line in said.decode().splitlines())
+    assert outcomes.pop("its own turn") == "let in"
+    refused = [outcomes.pop(what) for what in ("a neighbour's turn", "a neighbour's place", "a release")]
+    assert refused == ["Forbidden"] * 3
+    assert outcomes == dict.fromkeys(("no token", "a forged token"), "Unauthenticated")
