@@ -26,6 +26,7 @@ from timeslice_api import status
 from timeslice_api.errors import Forbidden, GroupNotFound, NotHolder, Unauthenticated
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_orchestrator.config import KubernetesConfig
+from timeslice_orchestrator.kubernetes import permissions
 from timeslice_orchestrator.kubernetes.cluster import GROUPS
 from timeslice_orchestrator.kubernetes.orchestrator import KubernetesOrchestrator
 
@@ -69,7 +70,8 @@ class Cluster:
 
 
 @pytest_asyncio.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    monkeypatch.setattr(permissions, "_NEWS_S", 0.5)
     async with FakeApiServer() as server:
         await server.put(GROUPS, objects.group("g"))
         await server.put(GROUPS, objects.group("closed", namespaces=["team"]))
@@ -106,6 +108,7 @@ async def test_a_pod_takes_turns_for_the_job_of_its_claim(cluster: Cluster) -> N
 
 
 async def test_a_pod_whose_claim_is_not_seen_yet_is_waited_for(cluster: Cluster) -> None:
+    permissions._NEWS_S = 5.0  # the fixture puts it back
     made = await cluster.server.put(PODS, objects.pod("late", "late-claim", node="n1"))
     who = bearer(cluster.server.accounts.issue("team", "default", pod=made))
     asking = asyncio.create_task(cluster.acquire(who, "job-a"))

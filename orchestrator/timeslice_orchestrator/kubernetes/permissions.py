@@ -15,7 +15,7 @@ from timeslice_orchestrator.kubernetes.cluster import Cluster
 from timeslice_orchestrator.kubernetes.raw import at
 
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
-_NEWS_S: Final = 2.0  # claims are allocated before their pods start, so what is not seen yet is on its way
+_NEWS_S = 2.0  # claims are allocated before their pods start, so what is not seen yet is on its way
 
 
 class Permissions:
@@ -25,13 +25,11 @@ class Permissions:
         api: asked for admin acts, each time: they are few, and a right that was taken away counts at once.
         cluster: the claims and groups as they are watched.
         node_account: see `World`.
-        news_s: how long a pod's first call waits for its claims to be seen (seconds).
     """
 
-    def __init__(self, api: ApiServer, cluster: Cluster, node_account: str, *, news_s: float = _NEWS_S) -> None:
+    def __init__(self, api: ApiServer, cluster: Cluster, node_account: str) -> None:
         self._api = api
         self._cluster = cluster
-        self._news_s = news_s
         self.node_account = node_account
 
     def jobs_of(self, caller: Caller) -> frozenset[str]:
@@ -68,7 +66,7 @@ class Permissions:
         if not self._cluster.knows_pods:
             raise Unavailable("pods and claims are not known yet: this orchestrator has just begun to lead")
         try:
-            async with asyncio.timeout(self._news_s):
+            async with asyncio.timeout(_NEWS_S):
                 while not self.jobs_of(caller):
                     await self._cluster.changed()
         except TimeoutError:
