@@ -9,8 +9,13 @@ import os
 from pathlib import Path
 
 import pytest
+from certificates import Authority
+from timeslice.channel import open_channel
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
+from timeslice_api.tls import TlsFiles
+from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
+from timeslice_api.v1alpha1 import orchestrator_pb2_grpc
 from timeslice_orchestrator.config import OrchestratorConfig
 from timeslice_orchestrator.server import Orchestrator
 
@@ -81,3 +86,17 @@ async def test_a_file_system_that_fails_while_it_is_waited_for_ends_the_wait(
         await waiter.wait(told.append)
     assert told == [f"process {os.getpid()} on {os.uname().nodename}"]
     owner.release()
+
+
+async def test_over_tls_the_next_of_several_addresses_is_found_by_a_certificate_that_names_all(
+    short_dir: Path, tmp_path: Path
+) -> None:
+    hosts = ("127.0.0.1", "127.0.0.2")
+    authority = Authority(tmp_path)
+    tls = authority.certificate(*hosts)
+    async with Orchestrator(OrchestratorConfig(short_dir / "state", (f"{hosts[1]}:0",), tls=tls)) as orchestrator:
+        port = orchestrator.addresses[0].rpartition(":")[2]
+        several = ",".join(f"{host}:{port}" for host in hosts)  # nobody listens at the first
+        with open_channel(several, TlsFiles(ca=authority.file)) as channel:
+            stub = orchestrator_pb2_grpc.OrchestratorStub(channel)
+            await asyncio.to_thread(stub.ListGroups, pb.ListGroupsRequest(), timeout=5)
