@@ -6,7 +6,7 @@ A pod's process numbers mean nothing here, and a pod could name anybody's; its c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import grpc.aio
@@ -36,25 +36,36 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         parts: of all claims.
         survey: looks for a claim's processes.
         devices: the node's, as they are now.
+        process_name: what the orchestrator is told the process of a part is called that has this number in one of these
+            pods; empty when that cannot be told.
     """
 
     def __init__(
-        self, uid: str, parts: ClaimParts, *, table: Table, survey: Survey, devices: Callable[[], tuple[Device, ...]]
+        self,
+        uid: str,
+        parts: ClaimParts,
+        *,
+        table: Table,
+        survey: Survey,
+        devices: Callable[[], tuple[Device, ...]],
+        process_name: Callable[[Part, Collection[str], int], Awaitable[str]],
     ) -> None:
         self._uid = uid
         self._parts = parts
         self._table = table
         self._survey = survey
         self._devices = devices
+        self._process_name = process_name
 
     async def Register(self, request: pb.RegisterRequest, context: _Context) -> pb.RegisterResponse:  # noqa: N802
         """Has the pod's processes looked for. In a group of which its pods have no claim, there is nothing to look for:
         the job's processes there are in other pods, and the answer is a part without devices."""
         try:
             part = await self._registered(request)
+            process = await self._process_name(part, self._claim().pods, request.pid)
         except TimesliceError as error:
             await refuse(context, error)
-        return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids)
+        return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids, process=process)
 
     async def Unregister(self, request: pb.UnregisterRequest, context: _Context) -> pb.UnregisterResponse:  # noqa: N802
         """Changes nothing: a pod's processes belong to its claims for as long as these are prepared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -94,6 +94,8 @@ class Node:
         self._inventory = Inventory(self._nvml)
         self._groups = self._in_force(Groups())
         self._link: Link | None = None
+        self._pods = Pods(self._procfs, config.cgroup_root)  # for the inventory's thread
+        self._named: set[ProcessId] = set()  # processes in pods that the orchestrator may know by name
         self._commands: Commands | None = None
         self._survey: Survey | None = None
 
@@ -373,7 +375,12 @@ class Node:
             self._stack.push_async_callback(sockets.stop)
             await sockets.serve(
                 lambda uid: ClaimAgent(
-                    uid, self._claim_parts, table=self._table, survey=survey, devices=lambda: self.devices
+                    uid,
+                    self._claim_parts,
+                    table=self._table,
+                    survey=survey,
+                    devices=lambda: self.devices,
+                    process_name=self._process_name_in,
                 )
             )
 
@@ -384,8 +391,27 @@ class Node:
     def _process_name(self, process: ProcessId) -> str:
         return process_name(self.config.name, process.pid, process.start_time)
 
+    async def _process_name_in(self, part: Part, pods: Collection[str], pid: int) -> str:
+        """That of the process which has this number in its pod; empty when several containers have one, or none."""
+
+        def found() -> list[ProcessId]:
+            there = {each for uid in pods for container in self._pods.containers(uid) for each in container}
+            mine = (process for process in part.family if process.pid in there)
+            return [process for process in mine if self._procfs.pid_inside(process.pid) == pid]
+
+        try:
+            processes = await self._inventory.run(found)
+        except InventoryError:  # its thread is stuck in the driver
+            return ""
+        if len(processes) != 1:
+            return ""
+        self._named.add(processes[0])
+        return self._process_name(processes[0])
+
     def _process_ended(self, process: ProcessId) -> None:
-        if self._link:
+        registered = process in self._named or any(process in part.roots for part in self._table.parts())
+        self._named.discard(process)
+        if self._link and registered:
             self._link.tell_process_end(self._process_name(process))
 
     def _gone(self, member: Member) -> None:

@@ -119,6 +119,10 @@ class ProcFs:
         stat = self.stat(process.pid)
         return stat is not None and stat.identity == process and not stat.ended
 
+    def pid_inside(self, pid: int) -> int:
+        """The number that a process has in its own pid namespace (NSpid, proc_pid_status(5)); 0 when there is none."""
+        return int((self._status(pid, "NSpid").split() or ["0"])[-1])
+
     def environ(self, pid: int) -> Mapping[str, str]:
         """The environment that the process was started with; empty when it may not be read."""
         pairs = (entry.partition(b"=") for entry in (self._read(f"{pid}/environ") or b"").split(b"\0") if entry)

@@ -32,7 +32,7 @@ class Watch:
         interval_s: between looks for new accelerator state (seconds).
         claims: parts of prepared claims outlive their processes: they come back with new ones.
         on_end: told of each part whose processes have all ended, after it has left the table.
-        on_process_end: told of each registered process that has ended.
+        on_process_end: told of each process of a part that has ended.
     """
 
     def __init__(
@@ -121,8 +121,7 @@ class Watch:
         self._forget(process)
         self._dead.add(process)
         self._doubtful |= {part.member for part in self._table.parts() if process in part.family}
-        if any(process in part.roots for part in self._table.parts()):
-            self._on_process_end(process)
+        self._on_process_end(process)
         self._wake.set()
 
     async def _settle_ends(self) -> None:

@@ -47,6 +47,28 @@ async def test_a_process_registers_whatever_number_its_pod_gives_it(kube: ClaimW
         assert (await door.jobs()).parts[0].processes == 1
 
 
+async def test_a_process_in_a_pod_is_named_when_its_number_there_is_one_process_and_its_end_is_told(
+    kube: ClaimWorld, jobs: Jobs
+) -> None:
+    pod, (first, second) = kube.pod(), (jobs(4 * MIB, env=JOB_A) for _ in range(2))
+    pod.put(first.pid, second.pid)
+    async with kube.door(await kube.prepare(pod)) as door:
+
+        async def named(pid: int) -> str:
+            request = pb.RegisterRequest(job_id="job-a", group_id="trainers", pid=pid)
+            return str((await door.ask(door.stub.Register(request))).process)
+
+        assert await named(1) == ""
+        name = await named(first.pid)  # there is one pid namespace here, so the number is the same inside
+        assert name.startswith(f"node-1/{first.pid}/")
+        second.kill()  # nobody asked by it
+        first.kill()
+        told: list[str] = []
+        while not told:
+            told += (await kube.orchestrator.report()).ended_processes
+        assert told == [name]
+
+
 async def test_a_pod_cannot_register_as_another_job(kube: ClaimWorld) -> None:
     await kube.prepare(kube.pod(), "job-b", devices=(1,))
     async with kube.door(await kube.prepare(kube.pod())) as door:
