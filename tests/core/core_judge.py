@@ -59,7 +59,7 @@ class Judge(World):
         self._nobody_else_is_there(lease.job_id, lease.devices)
         self._own_state_is_there(lease.job_id, lease.group_ids, lease.devices)
         self._nothing_is_drained(lease.group_ids, lease.devices - before)
-        self._nobody_was_overtaken(granted.request_id, lease.devices - before)
+        self._nobody_was_overtaken(granted.request_id, lease.devices, joined=lease.devices & before)
         self.asked_before[granted.request_id] = {*self.open_}
         super().on_grant(granted)
 
@@ -82,11 +82,15 @@ class Judge(World):
         drained = {group for group in groups if ("drain", group) in self.store}
         assert not (drained and new), f"{new} granted while {drained} is draining"
 
-    def _nobody_was_overtaken(self, request: str, devices: frozenset[str]) -> None:
+    def _nobody_was_overtaken(
+        self, request: str, devices: frozenset[str], *, joined: set[str] | frozenset[str]
+    ) -> None:
+        """On what its job did not hold yet; but for those who wait for what it joined, and so for itself."""
         mine = self.books.requests[request].record
         for other in self.books.requests.values():
             if other.stage in (Stage.WAITING, Stage.DETACHED) and other.record.ticket < mine.ticket:
-                shared = devices & {device.device_id for device in other.wants}
+                wanted = {device.device_id for device in other.wants}
+                shared = () if joined & wanted else (devices - joined) & wanted
                 assert other.record.job_id == mine.job_id or not shared, f"{request} overtook {other.record}"
 
     def on_refusal(self, request_id: str, error: TimesliceError) -> None:
@@ -131,12 +135,12 @@ class Judge(World):
 
     def _waits_for(self, request: Request) -> set[Request]:
         job, others = request.record.job_id, set()
+        joined = {device for device in request.wants if device.holder == job}
         for device in request.wants:
             if device.holder != job:
                 others |= self._asked_while_holding(device.device_id)
-                others |= {
-                    r for r in device.queue if r.record.ticket < request.record.ticket and r.record.job_id != job
-                }
+                earlier = (r for r in device.queue if r.record.ticket < request.record.ticket)
+                others |= {r for r in earlier if r.record.job_id != job and not joined & {*r.wants}}
         return others
 
     def _asked_while_holding(self, device: str) -> set[Request]:

@@ -72,6 +72,42 @@ def test_other_ranks_of_a_holder_join_it_past_the_queue_and_the_last_yield_frees
     assert world.holds(other)
 
 
+def test_a_rank_that_comes_while_others_hold_joins_them_past_those_who_wait_for_them() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"])
+    world.join("b", "g", n1=["d1"], n2=["d2"])
+    first = world.acquire("a", "g")
+    waiting = world.acquire("b", "g")
+    world.join("a", "g", n2=["d2"])
+    second = world.acquire("a", "g")
+    assert world.holds(second)
+    world.yield_(first)
+    assert not world.holds(waiting)
+    world.yield_(second)
+    world.run()
+    assert world.holds(waiting)
+
+
+def test_a_rank_that_comes_later_waits_for_who_holds_its_device_and_then_passes_those_who_wait_for_its_job() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"])
+    world.join("b", "g", n1=["d1"], n2=["d2"])
+    world.join("c", "g", n2=["d2"])
+    first, other = world.hold("a", "g"), world.hold("c", "g")
+    waiting = world.acquire("b", "g")
+    world.join("a", "g", n2=["d2"])
+    second = world.acquire("a", "g")
+    assert world.waits(second).reason == "held by c"
+    world.yield_(other)
+    world.run()
+    assert world.holds(second)
+    assert not world.holds(waiting)
+    for request in (first, second):
+        world.yield_(request)
+    world.run()
+    assert world.holds(waiting)
+
+
 def test_a_job_that_holds_a_part_of_what_it_asks_queues_for_the_rest_only() -> None:
     world = World({"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}})
     first = world.acquire("a", "g")

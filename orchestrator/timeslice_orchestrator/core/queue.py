@@ -112,23 +112,40 @@ def position(request: Request) -> int:
 
 
 def before(device: Device, request: Request) -> Request | None:
-    """The first earlier request of another job on a device."""
+    """The first earlier request of another job on a device that it has to wait for."""
     if len(device.jobs) == (request.record.job_id in device.jobs):
         return None
     earlier = islice(device.queue, place(device, ticket_of(request)))
-    return next((other for other in earlier if other.record.job_id != request.record.job_id), None)
+    return next((other for other in earlier if not passes(request, other)), None)
+
+
+def passes(request: Request, earlier: Request) -> bool:
+    """Whether a request does not wait for an earlier one: of its own job; or of one that wants what the request's job
+    holds, and what it asks for along with more. So a rank that comes later, or again, joins the others: behind the
+    earlier request it would wait for itself."""
+    job_id = request.record.job_id
+    if earlier.record.job_id == job_id:
+        return True
+    return any(device.holder == job_id and device in earlier.wants for device in request.wants)
 
 
 def front(books: Books, device: Device) -> Iterator[Request]:
-    """The requests that may be next on a device: its holder's own, or the run of the first job in line."""
+    """The requests that may be next on a device: its holder's own; or the run of the first job in line, and before it
+    those of jobs that hold what it waits for, which may pass it."""
     if device.holder:
-        job = books.jobs[device.holder]
-        yield from (request for request in job.waiting.values() if device in request.wants)
+        yield from _of_job(books, device.holder, device)
         return
+    if device.queue:
+        for job_id in dict.fromkeys(other.holder for other in device.queue[0].wants if other.holder):
+            yield from _of_job(books, job_id, device)
     for request in device.queue:
         if request.record.job_id != device.queue[0].record.job_id:
             return
         yield request
+
+
+def _of_job(books: Books, job_id: JobId, device: Device) -> Iterator[Request]:
+    return (request for request in books.jobs[job_id].waiting.values() if device in request.wants)
 
 
 def others(devices: Sequence[Device], job_id: JobId) -> int:
