@@ -28,15 +28,17 @@ def run(seed: int, *, seconds: float, faults: Iterable[Fault] | None = None, kee
     """Strikes for that long, then waits until all is well, ends everything in order, and checks.
 
     Args:
-        faults: in place of those that the seed deals.
+        faults: in place of those that the seed deals; one after the other.
         keep: leaves the logs there even when nothing was violated.
     """
     report = Report(seed)
     folder = Path(tempfile.mkdtemp(prefix="ts-chaos-"))
     began = time.monotonic()
     try:
-        with living(folder) as world:
-            _live(world, report, deck.deal(seed) if faults is None else faults, until=began + seconds)
+        with living(folder, standby=seed % 2 == 0) as world:
+            chance = random.Random(seed)
+            hands = _dealt(seed, chance) if faults is None else ([fault] for fault in faults)
+            _live(world, report, hands, until=began + seconds, chance=chance)
     except ChaosError as error:
         report.violations.append(Violation("everyone is served", time.monotonic(), str(error)))
     report.seconds = time.monotonic() - began
@@ -48,21 +50,20 @@ def run(seed: int, *, seconds: float, faults: Iterable[Fault] | None = None, kee
     return report
 
 
-def _live(world: World, report: Report, faults: Iterable[Fault], *, until: float) -> None:
-    chance = random.Random(report.seed)
+def _live(world: World, report: Report, hands: Iterable[list[Fault]], *, until: float, chance: random.Random) -> None:
     _await_service(world, since=0.0)
-    for together in _hands(faults, chance):
+    for together in hands:
         if time.monotonic() > until:
             break
         _suffer(world, together, report, chance)
     report.violations += [Violation("nothing is left", time.monotonic(), text) for text in world.end()]
 
 
-def _hands(faults: Iterable[Fault], chance: random.Random) -> Iterator[list[Fault]]:
-    """Mostly one, sometimes up to three that strike at the same time."""
-    dealt = iter(faults)
-    while together := list(islice(dealt, chance.choices((1, 2, 3), (6, 3, 1))[0])):
-        yield together
+def _dealt(seed: int, chance: random.Random) -> Iterator[list[Fault]]:
+    """Mostly one fault, sometimes up to three that strike at the same time."""
+    dealt = deck.deal(seed)
+    while True:
+        yield list(islice(dealt, chance.choices((1, 2, 3), (6, 3, 1))[0]))
 
 
 def _suffer(world: World, together: list[Fault], report: Report, chance: random.Random) -> None:

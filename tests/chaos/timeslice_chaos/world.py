@@ -21,7 +21,7 @@ from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc
 from timeslice_chaos.host import HostMemory
 from timeslice_chaos.job import GRANTED
 from timeslice_chaos.log import Log
-from timeslice_chaos.process import ChaosError, Process, eventually
+from timeslice_chaos.process import START_S, ChaosError, Process, eventually
 from timeslice_chaos.proxy import Proxy
 
 DEVICE_BYTES, JOB_BYTES = 14 << 20, 6 << 20  # with its context a job has 8 MiB: two do not fit
@@ -35,9 +35,13 @@ MACHINES = 2
 
 
 class World:
-    """Use `living`. Everything is below one folder: logs, sockets, state."""
+    """Use `living`. Everything is below one folder: logs, sockets, state.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        standby: a second orchestrator waits for the end of the first one.
+    """
+
+    def __init__(self, folder: Path, *, standby: bool = False) -> None:
         self.folder = folder
         self.logs = folder / "logs"
         self.logs.mkdir()
@@ -49,7 +53,8 @@ class World:
         self.emulators = [self._emulator(index) for index in range(MACHINES)]
         self.proxies = [Proxy(folder / f"link-{index}.sock", self.socket) for index in range(MACHINES)]
         self.jobs_proxy = Proxy(folder / "link-jobs.sock", self.socket)
-        self.orchestrator = self._orchestrator("orchestrator")
+        names = ("orchestrator-0", "orchestrator-1") if standby else ("orchestrator",)
+        self.orchestrators = [self._orchestrator(name, standby=standby) for name in names]
         self.nodes = [self._node(index) for index in range(MACHINES)]
         self.jobs = [self._job(*rank) for rank in RANKS]
 
@@ -66,13 +71,23 @@ class World:
         """Of the orchestrator."""
         return self._state / "orchestrator.sock"
 
-    def _orchestrator(self, name: str) -> Process:
+    def _orchestrator(self, name: str, *, standby: bool = False) -> Process:
         env = self._env(TIMESLICE_STATE_DIR=str(self._state))
-        ready = "export TIMESLICE_ORCHESTRATOR="
-        return Process(name, "orchestrator", [], env=env, logs=self.logs, ready=ready)
+        return Process(name, "orchestrator", ["--standby"] if standby else [], env=env, logs=self.logs)
+
+    @property
+    def orchestrator(self) -> Process:
+        """The one that leads; one of them while none does."""
+        return next((each for each in self.orchestrators if _leads(each)), self.orchestrators[0])
+
+    def _await_leader(self) -> None:
+        if not eventually(lambda: any(map(_leads, self.orchestrators)), START_S):
+            raise ChaosError(f"no orchestrator leads; their words are in {self.orchestrator.words}")
 
     def forget_state(self) -> None:
-        """The orchestrator, which is dead, finds nothing of what it kept."""
+        """The orchestrators die, and find nothing of what they kept."""
+        for orchestrator in self.orchestrators:
+            orchestrator.kill(self.log)
         shutil.rmtree(self._state / "orchestrator", ignore_errors=True)
 
     def replace_orchestrator(self) -> Process:
@@ -81,9 +96,9 @@ class World:
         old.stop()
         self._state = self.folder / "o2"
         shutil.copytree(old_state, self._state, ignore=shutil.ignore_patterns("*.sock*", "lock"))
-        self.orchestrator = self._orchestrator("orchestrator-2")
+        self.orchestrators = [self._orchestrator("orchestrator-2")]
         self.orchestrator.start()
-        self.orchestrator.wait_ready()
+        self._await_leader()
         for proxy in self.links:
             proxy.lead_to(self.socket)
         return old
@@ -114,7 +129,7 @@ class World:
     @property
     def processes(self) -> list[Process]:
         """All, the platform's first."""
-        return [self.orchestrator, *self.nodes, *self.jobs]
+        return [*self.orchestrators, *self.nodes, *self.jobs]
 
     def start(self) -> None:
         """Starts everything."""
@@ -122,6 +137,7 @@ class World:
             emulator.start()
         for process in self.processes:
             process.start()
+        self._await_leader()
         for process in self.processes:
             process.wait_ready()
 
@@ -136,6 +152,7 @@ class World:
         for process in ended:
             self.log.say("ended", pid=process.pid, name=process.name, status=process.reap())
             process.start()
+        self._await_leader()
         for process in ended:
             process.wait_ready()
         return [process.name for process in ended]
@@ -177,7 +194,7 @@ class World:
         self.end_jobs()
         left = [] if eventually(self.is_idle, 15) else [f"the group is in use: {self.group()}"]
         left += [self._used(emulator) for emulator in self.emulators if emulator.snapshot()["devices"][0]["used"]]
-        for process in (*self.nodes, self.orchestrator):
+        for process in (*self.nodes, *self.orchestrators):
             if status := process.end():
                 left.append(f"{process.name} ended with status {status}")
         return [*left, *self._files_left(), *self._processes_left()]
@@ -209,10 +226,15 @@ class World:
         self.log.close()
 
 
+def _leads(orchestrator: Process) -> bool:
+    says = orchestrator.says("export TIMESLICE_ORCHESTRATOR=", within_s=0)
+    return says is not None and orchestrator.status is None
+
+
 @contextlib.contextmanager
-def living(folder: Path) -> Iterator[World]:
+def living(folder: Path, *, standby: bool = False) -> Iterator[World]:
     """A world whose processes all run; none of them outlives the block."""
-    world = World(folder)
+    world = World(folder, standby=standby)
     try:
         world.start()
         yield world
