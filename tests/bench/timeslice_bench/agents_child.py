@@ -7,7 +7,9 @@ asked for.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import grpc
@@ -39,10 +41,10 @@ class IdleAgent:
             self.states.clear()
         self.welcomed = asyncio.Event()
 
-    async def serve(self, channel: grpc.aio.Channel) -> None:
+    async def serve(self, channel: grpc.aio.Channel, token: str = "") -> None:
         """Speaks the protocol until the stream ends."""
         stub = cast("AgentLinkAsyncStub", agent_link_pb2_grpc.AgentLinkStub(channel))
-        stream = stub.Connect()
+        stream = stub.Connect(metadata=(("authorization", f"Bearer {token}"),) if token else ())
         try:
             await stream.write(agent_link_pb2.AgentMessage(hello=self._hello()))
             while isinstance(message := await stream.read(), agent_link_pb2.OrchestratorMessage):
@@ -95,14 +97,18 @@ def _channel(target: str, ca: str, name: str) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target, credentials, options=[*options, ("grpc.ssl_target_name_override", name)])
 
 
-async def main(target: str, layout: Layout, ca: str = "", name: str = "") -> None:
+async def main(target: str, layout: Layout, ca: str = "", name: str = "", tokens: str = "") -> None:
     """Runs one agent per node of the layout until the parent lets go; says ready when all are welcome.
 
-    With a `ca` the target's certificate must be of it, and for that name.
+    With a `ca` the target's certificate must be of it, and for that name; `tokens` is a file of JSON, by node.
     """
+    token_of: dict[str, str] = json.loads(Path(tokens).read_text()) if tokens else {}
     agents = [IdleAgent(node, group) for group in layout.groups for node in group.node_names()]
     channels = [_channel(target, ca, name) for _ in agents]
-    streams = [asyncio.create_task(agent.serve(channel)) for agent, channel in zip(agents, channels, strict=True)]
+    streams = [
+        asyncio.create_task(agent.serve(channel, token_of.get(agent.node, "")))
+        for agent, channel in zip(agents, channels, strict=True)
+    ]
     try:
         async with asyncio.timeout(WELCOME_LIMIT_S + WELCOME_LIMIT_OF_EACH_S * len(agents)):
             await asyncio.gather(*(agent.welcomed.wait() for agent in agents))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from timeslice_bench.cluster import (
     in_bursts,
     remove,
 )
+from timeslice_bench.cluster_nodes import node_tokens
 from timeslice_bench.layout import Group, Layout
 from timeslice_bench.process_stats import Usage, usage
 
@@ -79,9 +81,12 @@ async def _many_members(made: Bench, directory: Path) -> AsyncIterator[Object]:
         authority = await made.api.get(CONFIG_MAPS, "timeslice-orchestrator-ca", namespace=NAMESPACE)
         ca = directory / "ca.crt"
         ca.write_text(authority["data"]["ca.crt"])
-        agents = module("agents_child", target, layout.to_json(), str(ca), "timeslice-orchestrator")
-        async with child("agents", agents, directory, start_limit_s=START_LIMIT_S):
-            yield pod
+        async with node_tokens(made, [node for group in layout.groups for node in group.node_names()]) as found:
+            tokens = directory / "tokens.json"
+            tokens.write_text(json.dumps(found))
+            agents = module("agents_child", target, layout.to_json(), str(ca), "timeslice-orchestrator", str(tokens))
+            async with child("agents", agents, directory, start_limit_s=START_LIMIT_S):
+                yield pod
     finally:
         await remove(made.api, GROUPS, names)
 
