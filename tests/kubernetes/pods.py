@@ -195,6 +195,7 @@ class FaithfulNode:
         self.obeys = True
         self.commands: asyncio.Queue[agent_link_pb2.Command] = asyncio.Queue()
         self._node: ScriptedNode | None = None
+        self._linked = asyncio.Event()
         self.welcomed_by: list[str] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -208,7 +209,9 @@ class FaithfulNode:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def joins(self, joined: types_pb2.Part) -> None:
-        """Processes of a job have registered."""
+        """Processes of a job have registered, once the node is linked."""
+        async with asyncio.timeout(30):
+            await self._linked.wait()
         assert self._node
         await self._node.joins(joined)
 
@@ -236,8 +239,10 @@ class FaithfulNode:
             await node.connect()
             self.epoch = node.highest_epoch = node.welcome.epoch
             self.welcomed_by.append(pod.name)
+            self._linked.set()
             while self._service.ready == [pod]:
                 await asyncio.sleep(0.05)
         finally:
+            self._linked.clear()
             self._token = node.highest_token
             await node.cut()
