@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from timeslice_bench.case import CASES, CLUSTER_CASES, SCALE_CASES, Failure, Measurement
+from timeslice_bench.case import CASES, CLUSTER_CASES, SCALE_CASES, TAKEOVER_CASES, Failure, Measurement
 from timeslice_bench.report import as_object, table, write_json
 
 NAMES = [
@@ -15,6 +15,10 @@ ON_A_CLUSTER = [
     *("kubelet_prepare_mean_ms", "kubelet_unprepare_mean_ms"),
     *("node_rss_mb", "node_cpu_percent", "orchestrator_rss_mb", "orchestrator_cpu_percent"),
 ]
+OF_TWO = [
+    *("takeover_after_kill_ms", "takeover_clean_ms"),
+    *("takeover_lease_after_kill_ms", "takeover_lease_clean_ms"),
+]
 AT_SCALE = [
     *("scale_handoffs_per_s", "scale_acquire_p99_ms", "scale_rss_mb", "scale_handoff_growth"),
     *("sick_nodes_delay", "soak_growth_mb"),
@@ -25,6 +29,7 @@ KEYS = {"case", "value", "unit", "empty_calls", "goal", "met"}
 def test_the_cases_have_the_names_that_others_rely_on() -> None:
     assert list(CASES) == NAMES
     assert list(CLUSTER_CASES) == ON_A_CLUSTER
+    assert list(TAKEOVER_CASES) == OF_TWO
     assert list(SCALE_CASES) == AT_SCALE
 
 

@@ -17,6 +17,7 @@ from timeslice_bench.case import (
     CLUSTER_CASES,
     QUICK,
     SCALE_CASES,
+    TAKEOVER_CASES,
     Effort,
     Failure,
     Measurement,
@@ -24,7 +25,7 @@ from timeslice_bench.case import (
 from timeslice_bench.report import machine, table, write_json
 from timeslice_bench.scenario import SCENARIOS, run
 
-PARTS = {"cluster": CLUSTER_CASES, "scale": SCALE_CASES}
+PARTS = {"cluster": CLUSTER_CASES, "takeover": TAKEOVER_CASES, "scale": SCALE_CASES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         "cases",
         nargs="*",
         metavar="CASE",
-        help="cases to run; `cluster`: those on the cluster; `scale`: those of many nodes and long runs; "
+        help="cases to run; `cluster`: those on the cluster; `takeover`: those of two orchestrators; `scale`: those "
+        "of many nodes and long runs; "
         "default: all others",
     )
     parser.add_argument("--quick", action="store_true", help="all cases in a minute, with fewer samples")

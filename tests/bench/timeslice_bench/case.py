@@ -38,16 +38,6 @@ CASES = {
         Case("parked_rss_mb", "orchestrator's memory meanwhile", "MB", 350, "max"),
         Case("park_vs_memcpy", "snapshot throughput / memcpy", "ratio", 0.6, "min"),
         Case("restore_vs_memcpy", "restore throughput / memcpy", "ratio", 0.6, "min"),
-        Case("takeover_after_kill_ms", "leader killed, until the one that stood by has granted", "ms", 3000, "max"),
-        Case("takeover_clean_ms", "leader stopped, until the one that stood by has granted", "ms", 3000, "max"),
-        Case(
-            "takeover_lease_after_kill_ms",
-            "end of a killed leader's Lease, until another has granted",
-            "ms",
-            3000,
-            "max",
-        ),
-        Case("takeover_lease_clean_ms", "leader by a Lease stopped, until another has granted", "ms", 3000, "max"),
         Case("cycles_growth_mb", "acquire-yield cycles: growth of both sides", "MB", 8, "max", "grows"),
     )
 }
@@ -74,6 +64,17 @@ CLUSTER_CASES = {
 }
 """Those that need the test cluster: `hack/bench cluster`."""
 
+TAKEOVER_CASES = {
+    case.name: case
+    for case in (
+        Case("takeover_after_kill_ms", "leader killed, until the one that stood by has granted", "ms", 3000, "max"),
+        Case("takeover_clean_ms", "leader stopped, until the one that stood by has granted", "ms", 3000, "max"),
+        Case("takeover_lease_after_kill_ms", "end of a killed leader's Lease, until another grants", "ms", 3000, "max"),
+        Case("takeover_lease_clean_ms", "leader by a Lease stopped, until another has granted", "ms", 3000, "max"),
+    )
+}
+"""Those of two orchestrators, of which one leads: `hack/bench takeover`."""
+
 SCALE_CASES = {
     case.name: case
     for case in (
@@ -87,7 +88,7 @@ SCALE_CASES = {
 }
 """Those of many nodes and of long runs: `hack/bench scale`."""
 
-ALL_CASES = CASES | CLUSTER_CASES | SCALE_CASES
+ALL_CASES = CASES | CLUSTER_CASES | TAKEOVER_CASES | SCALE_CASES
 
 
 @dataclass(frozen=True)
