@@ -8,7 +8,6 @@ from timeslice_orchestrator.core.books import Books, Request
 from timeslice_orchestrator.core.effects import Effect, Granted, SendCommand
 from timeslice_orchestrator.core.events import Event, Resumed
 from timeslice_orchestrator.core.model import CounterRecord, LeaseRecord, RequestRecord, key_of
-from timeslice_orchestrator.core.tables import Stage
 
 
 class Judge(World):
@@ -87,11 +86,11 @@ class Judge(World):
     ) -> None:
         """On what its job did not hold yet; but for those who wait for what it joined, and so for itself."""
         mine = self.books.requests[request].record
-        for other in self.books.requests.values():
-            if other.stage in (Stage.WAITING, Stage.DETACHED) and other.record.ticket < mine.ticket:
-                wanted = {device.device_id for device in other.wants}
-                shared = () if joined & wanted else (devices - joined) & wanted
-                assert other.record.job_id == mine.job_id or not shared, f"{request} overtook {other.record}"
+        for device in devices - joined:
+            for other in self.books.devices[device].queue:
+                if other.record.ticket < mine.ticket and other.record.job_id != mine.job_id:
+                    assert joined & {wanted.device_id for wanted in other.wants}, f"{request} overtook {other.record}"
+                    break
 
     def on_refusal(self, request_id: str, error: TimesliceError) -> None:
         self.end(request_id, type(error).__name__)
@@ -139,8 +138,11 @@ class Judge(World):
         for device in request.wants:
             if device.holder != job:
                 others |= self._asked_while_holding(device.device_id)
-                earlier = (r for r in device.queue if r.record.ticket < request.record.ticket)
-                others |= {r for r in earlier if r.record.job_id != job and not joined & {*r.wants}}
+                for earlier in device.queue[: device.queue.index(request)]:
+                    if earlier.record.job_id != job:
+                        if joined & {*earlier.wants}:
+                            break
+                        others.add(earlier)
         return others
 
     def _asked_while_holding(self, device: str) -> set[Request]:

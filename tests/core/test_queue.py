@@ -88,6 +88,24 @@ def test_a_rank_that_comes_while_others_hold_joins_them_past_those_who_wait_for_
     assert world.holds(waiting)
 
 
+def test_a_rank_that_joins_passes_also_those_who_are_behind_one_that_waits_for_its_job() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"])
+    world.join("b", "g", n1=["d1"], n2=["d2"])
+    world.join("c", "g", n2=["d2"])
+    first, waiting, behind = (world.acquire(job, "g") for job in "abc")
+    world.join("a", "g", n2=["d2"])
+    second = world.acquire("a", "g")
+    assert world.holds(second)
+    for request in (first, second):
+        world.yield_(request)
+    world.run()
+    assert world.holds(waiting)
+    world.yield_(waiting)
+    world.run()
+    assert world.holds(behind)
+
+
 def test_a_rank_that_comes_later_waits_for_who_holds_its_device_and_then_passes_those_who_wait_for_its_job() -> None:
     world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
     world.join("a", "g", n1=["d1"])

@@ -63,12 +63,13 @@ class _Search:
         """Below `seen` all were found; up to `end` all but those of `job_id`, whose request looked then."""
         seen, job_id, end = self._looked.get(device, (0, "", 0))
         mine, place = waiter.record.job_id, queue.place(device, queue.ticket_of(waiter))
-        joins = any(own.holder == mine for own in waiter.wants)
-        for other in device.queue[seen:place]:
-            if not queue.passes(waiter, other):
+        if any(own.holder == mine for own in waiter.wants):  # it passes some, whom nobody else may overlook for that
+            for other in queue.ahead(device, waiter):
                 yield _Edge(waiter, other, device, held=False)
-        if joins:  # it passes some, whom nobody else may overlook for that
             return
+        for other in device.queue[seen:place]:
+            if other.record.job_id != mine:
+                yield _Edge(waiter, other, device, held=False)
         if mine != job_id:
             seen = max(seen, min(end, place))
         self._looked[device] = (seen, mine, place) if place > end else (seen, job_id, end)

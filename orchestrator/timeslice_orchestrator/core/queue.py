@@ -115,18 +115,22 @@ def before(device: Device, request: Request) -> Request | None:
     """The first earlier request of another job on a device that it has to wait for."""
     if len(device.jobs) == (request.record.job_id in device.jobs):
         return None
-    earlier = islice(device.queue, place(device, ticket_of(request)))
-    return next((other for other in earlier if not passes(request, other)), None)
+    return next(ahead(device, request), None)
 
 
-def passes(request: Request, earlier: Request) -> bool:
-    """Whether a request does not wait for an earlier one: of its own job; or of one that wants what the request's job
-    holds, and what it asks for along with more. So a rank that comes later, or again, joins the others: behind the
-    earlier request it would wait for itself."""
+def ahead(device: Device, request: Request) -> Iterator[Request]:
+    """The earlier requests of other jobs on a device that a request has to wait for.
+
+    One that wants what the request's job holds, and what it asks for along with more, is no such request, nor is any
+    behind that one. So a rank that comes later, or again, joins the others: it would wait for itself.
+    """
     job_id = request.record.job_id
-    if earlier.record.job_id == job_id:
-        return True
-    return any(device.holder == job_id and device in earlier.wants for device in request.wants)
+    joined = {own for own in request.wants if own.holder == job_id}
+    for other in islice(device.queue, place(device, ticket_of(request))):
+        if other.record.job_id != job_id:
+            if joined and not joined.isdisjoint(other.wants):
+                return
+            yield other
 
 
 def front(books: Books, device: Device) -> Iterator[Request]:
