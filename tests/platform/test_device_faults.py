@@ -9,7 +9,7 @@ import pytest
 from cluster import Cluster, started_cluster
 from embedded import timeslice
 from patience import eventually
-from turns import go_on, parked_and_holding
+from two_jobs import go_on, parked_and_holding
 
 MACHINES = 1
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]

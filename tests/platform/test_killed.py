@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster import Cluster, Job
 from patience import eventually
-from turns import go_on, parked_and_holding
+from two_jobs import go_on, parked_and_holding
 
 MACHINES = 1
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]

@@ -9,7 +9,7 @@ import time
 import pytest
 from cluster import Cluster
 from patience import eventually
-from turns import parked_and_holding
+from two_jobs import parked_and_holding
 
 MACHINES = 2
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]

@@ -15,7 +15,7 @@ import pytest
 from cluster import Cluster, Job, started_cluster
 from embedded import Running
 from patience import eventually
-from turns import go_on, parked_and_holding
+from two_jobs import go_on, parked_and_holding
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
 FINDING_S = 5.0  # the longest pauses of a node and of a client between two tries are 2 s each
