@@ -46,7 +46,7 @@ class JobProcess:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 command,
-                env=dict(env),
+                env={**env, "TMPDIR": str(log.parent)},  # what it leaves there when it is killed goes with the run
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
