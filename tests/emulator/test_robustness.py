@@ -1,6 +1,8 @@
 """The daemon and its clients under each other's misfortunes."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,3 +119,25 @@ def test_a_stale_socket_is_replaced_and_a_living_daemon_is_not(tmp_path: Path) -
 def test_a_bad_option_is_an_error_with_its_reason() -> None:
     with pytest.raises(EmulatorError, match="colour"), Emulator(faults=[{"call": "lock", "colour": 1}]):
         pass
+
+
+TWO_DAEMONS = """
+import pynvml
+for _ in range(2):
+    pynvml.nvmlInit()
+    print(pynvml.nvmlSystemGetDriverVersion(), flush=True)
+    input()
+"""
+
+
+def test_a_process_whose_daemon_was_replaced_speaks_with_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with Emulator(driver_version="570.86", socket_path=path) as first:
+        process = subprocess.Popen(
+            [sys.executable, "-c", TWO_DAEMONS], env=first.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "570.86"
+    with Emulator(driver_version="575.10", socket_path=path):
+        said, _ = process.communicate("\n\n", timeout=20)
+    assert said.strip() == "575.10"

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 import pytest_asyncio
 from gpu_emulator.emulator import Emulator
@@ -41,7 +40,6 @@ def emulator(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterat
         for name, value in started.variables.items():
             monkeypatch.setenv(name, value)
         yield started
-    _forget_connections()
 
 
 @pytest.fixture
@@ -57,13 +55,3 @@ async def world(emulator: Emulator, folder: Path) -> AsyncIterator[World]:
     made = World(emulator, folder)
     yield made
     await made.stop()
-
-
-def _forget_connections() -> None:
-    """The library keeps its connections to a daemon that has ended; each fails once more."""
-    for _ in range(16):
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError:
-            continue
-        pynvml.nvmlShutdown()

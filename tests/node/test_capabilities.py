@@ -27,26 +27,38 @@ print(json.dumps({"files": files, "environ": environ, "alive": procfs.identity(p
 """
 
 
+# Without another exec: where the root folder is closed to other users, as in some chroots, that one starts nothing.
+JOB = """
+import ctypes, os, time
+os.setgroups([])
+os.setgid(65533)
+os.setuid(65533)
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: its files in /proc are its own again, as after an exec
+print("another user", flush=True)
+time.sleep(60)
+"""
+
+
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def job() -> Iterator[subprocess.Popen[str]]:
     """A process of another user, with a file open."""
     if os.geteuid() != 0:
         pytest.skip("processes of other users are made by root alone")
-    tmp_path.chmod(0o755)
-    device = Path("/dev/zero")
-    with device.open("rb") as held:
+    with Path("/dev/zero").open("rb") as held:
         process = subprocess.Popen(
-            ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "--bounding-set=-all", "sleep", "60"],
+            [sys.executable, "-c", JOB],
             stdin=held,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             env={**os.environ, "TIMESLICE_JOB_ID": "job-a"},
             text=True,
         )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "another user\n"
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def seen(pid: int, *capabilities: str) -> dict[str, Any]:

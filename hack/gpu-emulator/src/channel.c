@@ -168,7 +168,7 @@ char *channel_line(struct channel *channel, int *fds, size_t *fd_count) {
     return line;
 }
 
-static struct channel *borrow(void) {
+static struct channel *take_idle(void) {
     pthread_mutex_lock(&pool_mutex);
     struct channel *channel = all_channels;
     while (channel && !channel->idle)
@@ -176,7 +176,24 @@ static struct channel *borrow(void) {
     if (channel)
         channel->idle = false;
     pthread_mutex_unlock(&pool_mutex);
-    return channel ? channel : channel_open();
+    return channel;
+}
+
+/* The daemon says nothing on an idle channel, so whatever can be read there is its end. */
+static bool has_ended(const struct channel *channel) {
+    char byte;
+    ssize_t got = recv(channel->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static struct channel *borrow(void) {
+    struct channel *channel;
+    while ((channel = take_idle())) {
+        if (!has_ended(channel))
+            return channel;
+        channel_close(channel); /* of a daemon that was ended; there may be another by now */
+    }
+    return channel_open();
 }
 
 /* A scripted crash of the caller: what a segmentation fault inside the driver library would do. */
