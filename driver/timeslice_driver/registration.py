@@ -68,11 +68,12 @@ class Registration:
         both = {*covered, *part.device_ids}
         in_order = [device_id for device_id in groups.covered(group_id) if device_id in both]
         devices = tuple(dict.fromkeys([*in_order, *part.device_ids]))  # also those that the group has lost meanwhile
-        self._table.put(replace(part, device_ids=devices, roots=part.roots | {root}, family=part.family | {root}))
+        registered = replace(part, device_ids=devices, roots=part.roots | {root}, family=part.family | {root})
+        self._table.put(registered)
         try:
             await self._journal.flush()
         except JournalWriteError as error:
-            self._take_back(member, root, before)
+            self._take_back(registered, root, before)
             raise StoreFailed(error.fault.message, hint=error.fault.hint, job_id=job_id, group_id=group_id) from error
         await self._look(member)
         return self._table.get(member) or replace(part, device_ids=devices)
@@ -114,12 +115,15 @@ class Registration:
         ):  # it is registered all the same; the watch and every command look again
             return
 
-    def _take_back(self, member: Member, root: ProcessId, before: Part | None) -> None:
-        """Takes only this registration out: others may have come meanwhile."""
-        part = self._table.get(member)
-        if part is None or (before and root in before.roots):
-            return
-        self._leave(replace(part, roots=part.roots - {root}), part.family - {root})
+    def _take_back(self, registered: Part, root: ProcessId, before: Part | None) -> None:
+        """Makes the table as it was; where others have come meanwhile, takes only this registration out."""
+        now = self._table.get(registered.member)
+        if now is registered and before:
+            self._table.put(before)
+        elif now is registered:
+            self._table.drop(registered.member)
+        elif now and not (before and root in before.roots):
+            self._leave(replace(now, roots=now.roots - {root}), now.family - {root})
 
     async def _put_back(self, member: Member) -> None:
         if self._orchestrated:
