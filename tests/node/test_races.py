@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from timeslice_api.errors import StoreFailed
 from timeslice_driver.backends.base import TargetState
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.discovery import Candidate, Found, Scope
+from timeslice_driver.faults import Fault
+from timeslice_driver.journal import JournalWriteError
 from timeslice_driver.parts import Held, Member, Part, PartState
 from timeslice_driver.processes import ProcessId, ProcFs
 from timeslice_driver.registration import Registration
@@ -151,6 +154,51 @@ async def test_what_is_unregistered_takes_nobody_along_who_came_meanwhile(others
     part = table.get(JOB)
     assert (part.roots if part else frozenset()) == others
     assert ended == ([] if others else [JOB])
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_registration_that_cannot_be_written_leaves_the_part_as_it_was(before: bool) -> None:
+    table = Table()
+    mine = ProcFs().identity(os.getpid())
+    assert mine is not None
+    known = Part(JOB, (GPU,), roots=frozenset({mine}), family=frozenset({mine}))
+    if before:
+        table.put(known)
+    groups: Any = BothDevices()
+    full: Any = Full()
+    unused: Any = None
+    ended: list[Member] = []
+    registration = Registration(
+        table,
+        groups,
+        procfs=ProcFs(),
+        survey=unused,
+        journal=full,
+        commands=unused,
+        orchestrated=False,
+        on_end=ended.append,
+    )
+    with pytest.raises(StoreFailed):
+        await registration.register("a", "g", os.getpid())
+    assert table.get(JOB) == (known if before else None)
+    assert ended == []
+
+
+class BothDevices:
+    """Groups of which each has two devices."""
+
+    async def known(self) -> "BothDevices":
+        return self
+
+    def covered(self, group_id: str, device_ids: object = ()) -> tuple[str, ...]:
+        return (GPU, "GPU-1")
+
+
+class Full:
+    """A journal on a full disk."""
+
+    async def flush(self) -> None:
+        raise JournalWriteError(Fault("JournalFull", "the disk is full", retryable=True))
 
 
 class Quiet:
