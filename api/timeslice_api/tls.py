@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 
@@ -28,6 +28,7 @@ from timeslice_api.errors import ConfigError
 
 log = logging.getLogger("timeslice")
 
+T = TypeVar("T")
 Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 _DNS: Final = re.compile(r"^dns:(//[^/]*/)?")
@@ -67,8 +68,9 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class _Pems:
-    """What the files hold."""
+    """What the files hold; `context` is for servers of Python's own, which ask nobody for a certificate."""
 
+    context: ssl.SSLContext
     ca: bytes
     cert: bytes
     key: bytes
@@ -102,29 +104,60 @@ def channel_credentials(address: str, files: TlsFiles) -> grpc.ChannelCredential
     return grpc.ssl_channel_credentials(pems.ca or None, pems.key or None, pems.cert or None)
 
 
+def listens_by_tls(address: str, files: TlsFiles) -> bool:
+    """Whether a server at `host:port` with these files uses TLS.
+
+    Raises:
+        ConfigError: other machines would reach it without.
+    """
+    if not files and not is_loopback(address):
+        raise ConfigError(
+            f"{address} can be reached from other machines, so it needs TLS",
+            hint="give --tls-cert and --tls-key (docs/security.md makes them), or listen on this machine alone",
+        )
+    return bool(files)
+
+
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """What a port with TLS needs; with `ca` it admits only clients that have a certificate of that authority.
+    """What a port of gRPC needs; with `ca` it admits only clients that have a certificate of that authority.
 
     Raises:
         ConfigError: there is no certificate, a file cannot be read, or is not what it should be.
     """
-    if not (files.cert and files.key):
-        raise ConfigError("a server needs a certificate and its key", hint="give both, --tls-cert and --tls-key")
-    certificate = _ServerCertificate(files)
+    certificate = _Renewed(files, _configuration)
     newer = cast(Callable[[], grpc.ServerCertificateConfiguration], certificate.newer)  # the types know no None
-    return grpc.dynamic_ssl_server_credentials(certificate.initial, newer, require_client_authentication=bool(files.ca))
+    return grpc.dynamic_ssl_server_credentials(certificate.current, newer, require_client_authentication=bool(files.ca))
 
 
-class _ServerCertificate:
-    """A server's files, looked at before each handshake; gRPC asks from threads of its own."""
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """What a port of asyncio needs. It asks no client for a certificate.
 
-    def __init__(self, files: TlsFiles) -> None:
-        self._files = files
+    Raises:
+        ConfigError: as `server_credentials`.
+    """
+    certificate = _Renewed(files, lambda files: _read(files).context)
+
+    def choose(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
+        certificate.newer()
+        connection.context = certificate.current
+
+    context = certificate.current
+    context.sni_callback = choose  # which OpenSSL calls in each handshake, with a name or without
+    return context
+
+
+class _Renewed(Generic[T]):
+    """What a server makes of its files, looked at before each handshake; gRPC asks from threads of its own."""
+
+    def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], T]) -> None:
+        if not (files.cert and files.key):
+            raise ConfigError("a server needs a certificate and its key", hint="give both, --tls-cert and --tls-key")
+        self._files, self._make = files, make
         self._lock = threading.Lock()
         self._stamp = files.stamp()  # before they are read: what is replaced meanwhile is read again
-        self.initial = _configuration(files)
+        self.current = make(files)
 
-    def newer(self) -> grpc.ServerCertificateConfiguration | None:
+    def newer(self) -> T | None:
         """What has changed since; None: nothing, or nothing that can be used."""
         with self._lock:
             stamp = self._files.stamp()
@@ -132,12 +165,12 @@ class _ServerCertificate:
                 return None
             self._stamp = stamp
         try:
-            configuration = _configuration(self._files)
+            self.current = made = self._make(self._files)
         except ConfigError as error:
             log.error("%s; the former certificate stays in force", error)
             return None
         log.info("certificate %s was read again", self._files.cert)
-        return configuration
+        return made
 
 
 def _configuration(files: TlsFiles) -> grpc.ServerCertificateConfiguration:
@@ -155,7 +188,7 @@ def _read(files: TlsFiles) -> _Pems:
             context.load_verify_locations(files.ca)
         if files.cert:
             context.load_cert_chain(files.cert, files.key, password=lambda: "")  # else it would ask a terminal
-        return _Pems(*(Path(path).read_bytes() if path else b"" for path in (files.ca, files.cert, files.key)))
+        return _Pems(context, *(Path(path).read_bytes() if path else b"" for path in (files.ca, files.cert, files.key)))
     except OSError as error:
         raise ConfigError(f"cannot use {_which(files)}: {_reason(error)}") from error
 

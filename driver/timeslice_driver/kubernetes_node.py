@@ -44,7 +44,7 @@ class KubernetesNode:
         node: of the agent; its groups are not used.
         plugin: of the kubelet plugin.
         kubeconfig: path; None: as a pod, or as kubectl would.
-        telemetry: address for metrics and probes; empty: none.
+        telemetry: address for metrics and probes, with the certificate of `node.tls`; empty: none.
     """
 
     def __init__(
@@ -151,7 +151,11 @@ class KubernetesNode:
     async def _serve_telemetry(self) -> None:
         if self._telemetry:
             server = TelemetryServer(
-                self._telemetry, self._registry, ready=lambda: self.unready, healthy=self.unhealthy
+                self._telemetry,
+                self._registry,
+                tls=self._node_config.tls,
+                ready=lambda: self.unready,
+                healthy=self.unhealthy,
             )
             await server.start()
             self._stack.push_async_callback(server.stop)

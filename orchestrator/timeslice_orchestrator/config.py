@@ -23,7 +23,7 @@ class OrchestratorConfig:
             than this machine reach needs them: see timeslice_api.tls.
         groups_file: see `discovery.groups_file`; None leaves the groups to the nodes.
         settings: time limits of the core.
-        telemetry_listen: `host:port` for metrics, health and readiness over HTTP; empty: none.
+        telemetry_listen: `host:port` for metrics, health and readiness, with the same certificate; empty: none.
         standby: several processes, here or on machines that share the state directory, stand for it; one at a time
             serves, and another one follows it at its end. Without, a second one is an error.
     """

@@ -13,7 +13,7 @@ import grpc.aio
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_socket_path
-from timeslice_api.tls import TlsFiles, is_loopback, server_credentials
+from timeslice_api.tls import TlsFiles, listens_by_tls, server_credentials
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +46,8 @@ class Listener:
             )
         elif not _is_host_and_port(address):
             raise ConfigError(f"address {address!r} is neither unix:///path nor host:port")
-        elif tls:
-            self._credentials = server_credentials(tls)
-        elif not is_loopback(address):
-            raise ConfigError(
-                f"{address} can be reached from other machines, so it needs TLS",
-                hint="give --tls-cert and --tls-key (docs/security.md makes them), or listen on a unix socket",
-            )
+        elif listens_by_tls(address, files := tls or TlsFiles()):
+            self._credentials = server_credentials(files)
 
     async def succeed(self, server: grpc.aio.Server) -> None:
         """Like `bind`, after an orchestrator that may just be dying: what it has is free in a moment."""

@@ -120,7 +120,7 @@ class Orchestrator:
             from timeslice_orchestrator.telemetry import Telemetry  # prometheus-client is not needed without it
 
             observer = Telemetry()
-            served = observer.served(self._config.telemetry_listen)
+            served = observer.served(self._config.telemetry_listen, self._config.tls)
             self.telemetry_port = (await self._stack.enter_async_context(served)).port
         self._serving = Serving(self._config.settings, self._store, self._store.records, observer=observer)
         if self._tokens is not None:

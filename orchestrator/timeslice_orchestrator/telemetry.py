@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from timeslice_api.errors import Stopping
 from timeslice_api.telemetry import TelemetryServer
+from timeslice_api.tls import TlsFiles
 
 from timeslice_orchestrator.core.effects import Drop, Effect, Granted, HandedOver, LeasesEnded, Save
 from timeslice_orchestrator.core.events import CommandDone, Event, GroupsChanged, PartsReported
@@ -98,9 +99,9 @@ class Telemetry:
         self._figures.engine, self._figures.extra = engine, extra
 
     @asynccontextmanager
-    async def served(self, address: str) -> AsyncIterator[TelemetryServer]:
-        """Serves metrics, health and readiness over HTTP. Raises ConfigError when it cannot listen there."""
-        server = TelemetryServer(address, self.registry, ready=self._not_ready)
+    async def served(self, address: str, tls: TlsFiles) -> AsyncIterator[TelemetryServer]:
+        """Serves metrics, health and readiness. Raises ConfigError when it cannot listen there."""
+        server = TelemetryServer(address, self.registry, tls=tls, ready=self._not_ready)
         await server.start()
         try:
             yield server

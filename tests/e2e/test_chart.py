@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 NODE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:timeslice-node"
 ORCHESTRATOR_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:timeslice-orchestrator"
 EVERYTHING = {
-    "tls": {"existingSecret": "our-certificate", "caConfigMap": "our-authority"},
+    "tls": {"existingSecret": "ours", "existingNodeSecret": "of-nodes", "caConfigMap": "our-authority"},
     "groups": {"trainer-group": {"seats": 3, "jobs": ["a"], "hostMemoryPerGPU": "80Gi"}, "open": None},
     "imagePullSecrets": [{"name": "registry"}],
     "node": {
@@ -183,38 +183,87 @@ def volume(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any
     return next(each for each in volumes if each["name"] == name)
 
 
-def test_helm_makes_a_certificate_for_each_name_of_the_service_and_the_nodes_get_the_authority_alone(
+def secrets(objects: list[dict[str, Any]], folder: Path) -> dict[str, TlsFiles]:
+    """What is in each Secret, as files."""
+    found = {}
+    for secret in of_kind(objects, "Secret"):
+        name = secret["metadata"]["name"]
+        paths = [folder / f"{name}.{key}" for key in ("ca.crt", "tls.crt", "tls.key")]
+        for path in paths:
+            path.write_bytes(base64.b64decode(secret["data"][path.name.removeprefix(f"{name}.")]))
+        found[name] = TlsFiles(*map(str, paths))
+        found[name].check()
+    return found
+
+
+def is_for(files: TlsFiles, host: str) -> bool:
+    """Whether who knows the authority takes the certificate for that of a host."""
+    options = ("-x509_strict", "-CAfile", files.ca, "-verify_hostname", host)
+    return chart_rules.run("openssl", "verify", *options, files.cert).returncode == 0
+
+
+def test_helm_makes_certificates_of_one_authority_and_nodes_have_neither_name_nor_key_of_the_orchestrator(
     tmp_path: Path,
 ) -> None:
     objects = rendered()
-    (secret,) = of_kind(objects, "Secret")
+    made = secrets(objects, tmp_path)
     (authority,) = of_kind(objects, "ConfigMap")
-    files = {name: tmp_path / name for name in ("ca.crt", "tls.crt", "tls.key")}
-    for name, path in files.items():
-        path.write_bytes(base64.b64decode(secret["data"][name]))
-    assert authority["data"] == {"ca.crt": files["ca.crt"].read_text()}
+    orchestrator, node = made["timeslice-orchestrator-tls"], made["timeslice-node-tls"]
+    assert authority["data"] == {"ca.crt": Path(orchestrator.ca).read_text()} == {"ca.crt": Path(node.ca).read_text()}
     for host in ("", ".timeslice", ".timeslice.svc", ".timeslice.svc.cluster.local"):
-        called = ("-verify_hostname", f"timeslice-orchestrator{host}")
-        succeeded("openssl", "verify", "-x509_strict", "-CAfile", str(files["ca.crt"]), *called, str(files["tls.crt"]))
-    TlsFiles(*map(str, files.values())).check()
+        assert is_for(orchestrator, f"timeslice-orchestrator{host}")
+        assert not is_for(node, f"timeslice-orchestrator{host}")
+    assert is_for(node, "timeslice-node.timeslice.svc")
     assert volume(objects, "DaemonSet", "ca")["configMap"]["name"] == authority["metadata"]["name"]
-    assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == secret["metadata"]["name"]
-    assert "tls.key" not in str(of_kind(objects, "DaemonSet"))
+    assert volume(objects, "DaemonSet", "tls")["secret"]["secretName"] == "timeslice-node-tls"
+    assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == "timeslice-orchestrator-tls"
+    assert "timeslice-orchestrator-tls" not in str(of_kind(objects, "DaemonSet"))
 
 
-def test_a_certificate_of_cert_manager_or_of_ones_own_takes_the_place_of_helms() -> None:
+def test_certificates_of_cert_manager_or_of_ones_own_take_the_place_of_helms() -> None:
     managed = rendered("--set=tls.certManager.issuerRef.name=ours,tls.certManager.issuerRef.kind=ClusterIssuer")
-    (certificate,) = of_kind(managed, "Certificate")
-    assert certificate["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
-    assert "timeslice-orchestrator.timeslice.svc" in certificate["spec"]["dnsNames"]
-    given = rendered("--set=tls.existingSecret=own")
-    for objects, name in ((managed, certificate["spec"]["secretName"]), (given, "own")):
+    certificates = {each["spec"]["secretName"]: each["spec"] for each in of_kind(managed, "Certificate")}
+    assert [each["issuerRef"]["kind"] for each in certificates.values()] == ["ClusterIssuer"] * 2
+    assert "timeslice-orchestrator.timeslice.svc" in certificates["timeslice-orchestrator-tls"]["dnsNames"]
+    assert certificates["timeslice-node-tls"]["dnsNames"] == ["timeslice-node.timeslice.svc"]
+    own = "--set=tls.existingSecret=own,tls.existingNodeSecret=of-nodes"
+    for objects, name, of_nodes in ((managed, *certificates), (rendered(own), "own", "of-nodes")):
         assert of_kind(objects, "Secret") == of_kind(objects, "ConfigMap") == []
         assert volume(objects, "Deployment", "tls")["secret"]["secretName"] == name
-        only_the_authority = {"secretName": name, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+        assert volume(objects, "DaemonSet", "tls")["secret"]["secretName"] == of_nodes
+        only_the_authority = {"secretName": of_nodes, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
         assert volume(objects, "DaemonSet", "ca")["secret"] == only_the_authority
-    apart = rendered("--set=tls.existingSecret=own,tls.caConfigMap=authority")
+    apart = rendered(f"{own},tls.caConfigMap=authority")
     assert volume(apart, "DaemonSet", "ca")["configMap"]["name"] == "authority"
+
+
+@pytest.mark.parametrize("values_file", [{}, EVERYTHING], ids=["defaults", "everything"], indirect=True)
+def test_prometheus_knows_the_certificate_of_what_it_reads(values_file: str, tmp_path: Path) -> None:
+    objects = rendered(values_file, "--set=podMonitor.enabled=true")
+    monitors = {
+        each["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: each
+        for each in of_kind(objects, "PodMonitor")
+    }
+    assert sorted(monitors) == ["node", "orchestrator"]
+    made = secrets(objects, tmp_path)
+    for component, monitor in monitors.items():
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["ca"]["configMap"] == {
+            "name": "our-authority" if not made else "timeslice-orchestrator-ca",
+            "key": "ca.crt",
+        }
+        if made:
+            assert is_for(made[f"timeslice-{component}-tls"], endpoint["tlsConfig"]["serverName"])
+
+
+def test_every_probe_of_what_listens_by_tls_speaks_tls() -> None:
+    objects = rendered()
+    for kind in ("DaemonSet", "Deployment"):
+        (daemon,) = of_kind(objects, kind)
+        (container,) = daemon["spec"]["template"]["spec"]["containers"]
+        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+        assert [(probe["port"], probe["scheme"]) for probe in probes] == [("telemetry", "HTTPS")] * 3
 
 
 def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> None:
@@ -234,9 +283,11 @@ def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> N
         (["--set=groups.slot-1.seats=1"], 'groups: "slot-1" cannot be the name of a group'),
         (["--namespace=default"], "wants a namespace of its own"),
         (
-            ["--set=tls.existingSecret=s,tls.certManager.issuerRef.name=i"],
+            ["--set=tls.existingSecret=s,tls.existingNodeSecret=n,tls.certManager.issuerRef.name=i"],
             "tls: existingSecret and certManager.issuerRef",
         ),
+        (["--set=tls.existingSecret=s"], "one for the metrics of nodes with the name timeslice-node.timeslice.svc"),
+        (["--set=tls.existingNodeSecret=s"], "tls: existingSecret and existingNodeSecret go together"),
         (["--set=node.runtimeClassName=nvidia"], "Set node.privileged: false too"),
         (["--set=tls.caConfigMap=c"], "tls.caConfigMap: it goes with existingSecret or certManager"),
         (["--set=telemetry.orchestratorPort=7070"], "orchestrator.port and telemetry.orchestratorPort are both 7070"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,9 +101,9 @@ async def works(node: KubernetesNode) -> None:
             await asyncio.sleep(0.02)
 
 
-async def get(node: KubernetesNode, path: str) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{node.telemetry_port}{path}"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+async def get(node: KubernetesNode, path: str, *, tls: ssl.SSLContext | None = None) -> tuple[int, str]:
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{node.telemetry_port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=tls or True) as answer:
         return answer.status, await answer.text()
 
 
@@ -130,6 +131,17 @@ async def test_a_claim_of_the_kubelet_becomes_a_part_that_takes_turns(machine: M
     assert _value(metrics, "timeslice_node_host_memory_parked_bytes") >= 4 * MIB
     assert await machine.cluster.unprepare(uid) == ""
     assert not (machine.cluster.config.sockets / uid).exists()
+
+
+async def test_metrics_and_probes_are_by_tls_where_the_node_has_a_certificate(machine: Machine, folder: Path) -> None:
+    authority = Authority(folder / "authority")
+    node = await machine.start(tls=replace(authority.certificate("127.0.0.1"), ca=authority.file))
+    await works(node)
+    trusting = ssl.create_default_context(cafile=authority.file)
+    assert (await get(node, "/healthz", tls=trusting))[0] == 200
+    assert "timeslice_node_orchestrator_connected 1.0" in (await get(node, "/metrics", tls=trusting))[1]
+    with pytest.raises(aiohttp.ClientError):
+        await get(node, "/metrics")
 
 
 async def test_prepared_claims_are_in_the_first_hello_after_a_restart(machine: Machine) -> None:

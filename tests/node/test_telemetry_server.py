@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import aiohttp
 import pytest
+from certificates import Authority
 from prometheus_client import CollectorRegistry, Counter
+from timeslice_api import telemetry
 from timeslice_api.errors import ConfigError
 from timeslice_api.telemetry import TelemetryServer, split_address
+from timeslice_api.tls import TlsFiles
 
 
 @asynccontextmanager
@@ -22,6 +31,21 @@ async def serving(server: TelemetryServer) -> AsyncIterator[str]:
 async def get(url: str, **headers: str) -> tuple[int, str, str]:
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
         return answer.status, await answer.text(), answer.headers["Content-Type"]
+
+
+@asynccontextmanager
+async def serving_by_tls(tls: TlsFiles) -> AsyncIterator[str]:
+    server = TelemetryServer("0.0.0.0:0", CollectorRegistry(), tls=tls)
+    await server.start()
+    yield f"https://localhost:{server.port}"
+    await server.stop()
+
+
+async def healthy(url: str, authority: Authority) -> bool:
+    """Asks on a connection of its own, as a scraper with that authority. Raises aiohttp.ClientError."""
+    trusting = ssl.create_default_context(cafile=authority.file)
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/healthz", ssl=trusting) as answer:
+        return answer.status == 200 and await answer.text() == "ok\n"
 
 
 async def test_metrics_come_in_the_format_that_is_asked_for() -> None:
@@ -66,3 +90,85 @@ def test_addresses_with_a_port(address: str, parts: tuple[str, int]) -> None:
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="is not an address"):
         split_address(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:9400"])
+async def test_nothing_is_told_without_tls_where_others_reach_it(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"can be reached from other machines, so it needs TLS .*--tls-cert"):
+        await TelemetryServer(address, CollectorRegistry(), tls=TlsFiles(ca="ca.pem")).start()
+
+
+async def test_on_this_machine_alone_it_may_be_plain_and_says_so_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(TelemetryServer("127.0.0.1:0", CollectorRegistry())):
+        warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line for line in warned if line.startswith("WITHOUT TLS: metrics at 127.0.0.1:0")]
+
+
+async def test_a_scraper_with_the_authority_is_served_by_tls_and_shows_no_certificate_itself(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ours")
+    files = replace(
+        authority.certificate("localhost"), ca=authority.file
+    )  # as where clients' certificates are asked for
+    async with serving_by_tls(files) as url:
+        assert await healthy(url, authority)
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await healthy(url, Authority(tmp_path / "another"))
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await healthy(url.replace("localhost", "127.0.0.1"), authority)  # of which its certificate says nothing
+        with pytest.raises(aiohttp.ClientError):
+            await get(f"{url.replace('https', 'http')}/metrics")
+
+
+async def test_a_new_certificate_is_shown_without_a_restart_and_a_bad_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+    files, newer = old.certificate("localhost"), new.certificate("localhost")
+    async with serving_by_tls(files) as url:
+        assert await healthy(url, old)
+        shutil.copy(newer.cert, files.cert)  # which does not fit the old key
+        assert await healthy(url, old)
+        assert "the former certificate stays in force" in caplog.text
+        shutil.copy(newer.key, files.key)
+        assert await healthy(url, new)
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await healthy(url, old)
+
+
+async def test_a_certificate_that_cannot_be_used_is_an_error_at_the_start(tmp_path: Path) -> None:
+    files = Authority(tmp_path).certificate("localhost")
+    for bad, message in (
+        (replace(files, cert=str(tmp_path / "none.pem")), "none.pem"),
+        (replace(files, key=""), "give both, --tls-cert and --tls-key"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            await TelemetryServer("127.0.0.1:0", CollectorRegistry(), tls=bad).start()
+
+
+async def test_connections_that_are_silent_or_slow_keep_nobody_out_and_are_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "_LONGEST_S", 1.0)
+    monkeypatch.setattr(telemetry, "_HANDSHAKE_S", 0.5)
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=authority.file)
+    async with serving_by_tls(authority.certificate("localhost")) as url:
+        port = int(url.rpartition(":")[2])
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        slow = await asyncio.open_connection("localhost", port, ssl=trusting)
+        slow[1].write(b"GET /metrics HTTP/1.1\r\nX-Slow: ")  # and nothing more
+        assert await healthy(url, authority)
+        async with asyncio.timeout(5):
+            for reader, writer in [*silent, slow]:
+                assert await reader.read() == b""
+                writer.close()
+        assert await healthy(url, authority)
+
+
+async def test_a_connection_is_for_one_request() -> None:
+    async with serving(TelemetryServer("127.0.0.1:0", CollectorRegistry())) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: me\r\n\r\n" * 2)
+        async with asyncio.timeout(5):
+            assert (await reader.read()).count(b"HTTP/1.1 200") == 1
+        writer.close()

@@ -125,6 +125,7 @@ async def test_an_orchestrator_alone_serves_them_too(short_dir: Path) -> None:
         assert 'timeslice_grants_total{group="g"} 1.0' in text
         assert 'timeslice_leases{group="g"} 1.0' in text
         assert "timeslice_store_write_seconds_count" in text
+        assert "job-a" not in text  # nobody is asked who reads them
     finally:
         await running.close()
 

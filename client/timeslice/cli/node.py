@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   timeslice node --orchestrator 10.0.0.1:7070 --token-file node-1.token --group trainer-group
   timeslice node --group trainer-group=GPU-1,GPU-2 --group sampler-group=GPU-3
-  timeslice node --kubernetes --orchestrator timeslice-orchestrator.timeslice.svc:7070 --telemetry-listen :9400
+  timeslice node --kubernetes --orchestrator timeslice-orchestrator.timeslice.svc:7070 --tls-ca /etc/ca/ca.crt \\
+    --telemetry-listen :9400 --tls-cert /etc/tls/tls.crt --tls-key /etc/tls/tls.key
 """
 BACKENDS = ("auto", "cuda", "cuda-checkpoint")
 

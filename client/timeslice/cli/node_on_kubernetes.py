@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     on = os.environ.get("TIMESLICE_KUBERNETES", "").lower() in {"1", "true", "yes"}
     text = "be the kubelet plugin too [env TIMESLICE_KUBERNETES=1]"
     group.add_argument("--kubernetes", action="store_true", default=on, help=text)
-    text = "host:port for /metrics, /healthz and /readyz; default: none"
+    text = "host:port for /metrics, /healthz and /readyz, by TLS with --tls-cert and --tls-key; default: none"
     add_option(group, "--telemetry-listen", env="TIMESLICE_TELEMETRY_LISTEN", text=text, metavar="ADDRESS")
     text = "of the API server; default: as a pod, or as kubectl"
     add_option(group, "--kubeconfig", env="TIMESLICE_KUBECONFIG", text=text, metavar="FILE")

@@ -55,7 +55,7 @@ def add(commands: Subparsers) -> None:
         help="host:port or unix:///path, may be repeated; default: a socket in the state directory, on Kubernetes "
         f"0.0.0.0:7070 [env {ENV_LISTEN}, several with commas]",
     )
-    text = "host:port for /metrics, /healthz and /readyz; default: none"
+    text = "host:port for /metrics, /healthz and /readyz, by TLS with --tls-cert and --tls-key; default: none"
     add_option(parser, "--telemetry-listen", env="TIMESLICE_TELEMETRY_LISTEN", text=text, metavar="ADDRESS", default="")
     add_tls_of_listener(parser)
     add_groups(parser)

@@ -68,7 +68,7 @@ class KubernetesOrchestrator:
         if not self._listeners:
             raise ConfigError("listen names no address")
         if self._config.telemetry_listen:
-            served = self._telemetry.served(self._config.telemetry_listen)
+            served = self._telemetry.served(self._config.telemetry_listen, self._config.tls)
             self.telemetry_port = (await self._stack.enter_async_context(served)).port
         api = await self._connected()
         leadership = await self._stack.enter_async_context(await self._election(api).lead())

@@ -26,8 +26,12 @@ app.kubernetes.io/component: {{ .component }}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-node
 {{- end -}}
 
+{{- define "timeslice.orchestratorHost" -}}
+{{ include "timeslice.name" . }}-orchestrator.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
 {{- define "timeslice.orchestratorAddress" -}}
-{{ include "timeslice.name" . }}-orchestrator.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ .Values.orchestrator.port }}
+{{ include "timeslice.orchestratorHost" . }}:{{ .Values.orchestrator.port }}
 {{- end -}}
 
 {{/* Where the orchestrator's certificate is. */}}
@@ -39,10 +43,20 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "timeslice.name" . }}-
 {{- define "timeslice.orchestratorNames" -}}
 {{- $name := printf "%s-orchestrator" (include "timeslice.name" .) -}}
 {{- $namespaced := printf "%s.%s" $name .Release.Namespace -}}
-{{- printf "%s,%s,%s.svc,%s.svc.%s,localhost" $name $namespaced $namespaced $namespaced .Values.clusterDomain -}}
+{{- printf "%s,%s,%s.svc,%s,localhost" $name $namespaced $namespaced (include "timeslice.orchestratorHost" .) -}}
 {{- end -}}
 
-{{/* The ConfigMap with the authority; empty: it is in the Secret. */}}
+{{/* Where the certificate is that nodes show to who reads their metrics. */}}
+{{- define "timeslice.nodeTlsSecret" -}}
+{{- default (printf "%s-node-tls" (include "timeslice.name" .)) .Values.tls.existingNodeSecret -}}
+{{- end -}}
+
+{{/* The name in it, of all nodes: nobody dials them by name. It is none of the orchestrator's. */}}
+{{- define "timeslice.nodeCertificateName" -}}
+{{ include "timeslice.name" . }}-node.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{/* The ConfigMap with the authority; empty: it is in the Secret of nodes. */}}
 {{- define "timeslice.caConfigMap" -}}
 {{- if .Values.tls.caConfigMap -}}{{ .Values.tls.caConfigMap }}
 {{- else if not (or .Values.tls.existingSecret .Values.tls.certManager.issuerRef.name) -}}{{ include "timeslice.name" . }}-orchestrator-ca

@@ -20,13 +20,16 @@
 {{- if and .Values.tls.existingSecret .Values.tls.certManager.issuerRef.name -}}
 {{- fail "tls: existingSecret and certManager.issuerRef.name are both set, and each brings a certificate. Leave one of them empty" -}}
 {{- end -}}
+{{- if ne (empty .Values.tls.existingSecret) (empty .Values.tls.existingNodeSecret) -}}
+{{- fail (printf "tls: existingSecret and existingNodeSecret go together: the orchestrator's certificate, and one for the metrics of nodes with the name %s" (include "timeslice.nodeCertificateName" .)) -}}
+{{- end -}}
 {{- if and .Values.tls.caConfigMap (not (or .Values.tls.existingSecret .Values.tls.certManager.issuerRef.name)) -}}
 {{- fail "tls.caConfigMap: it goes with existingSecret or certManager; the authority that Helm makes is in a ConfigMap of the chart" -}}
 {{- end -}}
 {{- if eq (int .Values.telemetry.orchestratorPort) (int .Values.orchestrator.port) -}}
 {{- fail (printf "orchestrator.port and telemetry.orchestratorPort are both %v: they are ports of one pod. Change one of them" .Values.orchestrator.port) -}}
 {{- end -}}
-{{- include "timeslice.validateEnv" (dict "where" "node.extraEnv" "env" .Values.node.extraEnv "taken" (list "NODE_NAME" "POD_NAME" "POD_UID" "NAMESPACE" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES" "TIMESLICE_LOG_LEVEL" "TIMESLICE_NODE_NAME" "TIMESLICE_ORCHESTRATOR" "TIMESLICE_TLS_CA" "TIMESLICE_STATE_DIR" "TIMESLICE_KUBELET_DIR" "TIMESLICE_TELEMETRY_LISTEN" "TIMESLICE_DRA_MODE" "TIMESLICE_HOST_MEMORY" "TIMESLICE_HOST_MEMORY_RESERVE" "TIMESLICE_TOKEN_FILE")) -}}
+{{- include "timeslice.validateEnv" (dict "where" "node.extraEnv" "env" .Values.node.extraEnv "taken" (list "NODE_NAME" "POD_NAME" "POD_UID" "NAMESPACE" "NVIDIA_VISIBLE_DEVICES" "NVIDIA_DRIVER_CAPABILITIES" "TIMESLICE_LOG_LEVEL" "TIMESLICE_NODE_NAME" "TIMESLICE_ORCHESTRATOR" "TIMESLICE_TLS_CA" "TIMESLICE_TLS_CERT" "TIMESLICE_TLS_KEY" "TIMESLICE_STATE_DIR" "TIMESLICE_KUBELET_DIR" "TIMESLICE_TELEMETRY_LISTEN" "TIMESLICE_DRA_MODE" "TIMESLICE_HOST_MEMORY" "TIMESLICE_HOST_MEMORY_RESERVE" "TIMESLICE_TOKEN_FILE")) -}}
 {{- include "timeslice.validateEnv" (dict "where" "orchestrator.extraEnv" "env" .Values.orchestrator.extraEnv "taken" (list "NODE_NAME" "POD_NAME" "POD_UID" "NAMESPACE" "TIMESLICE_LOG_LEVEL" "TIMESLICE_TELEMETRY_LISTEN" "TIMESLICE_TLS_CERT" "TIMESLICE_TLS_KEY" "TIMESLICE_NODE_ACCOUNT")) -}}
 {{- if and (eq (toString .Values.policies.fillInClaims) "true") (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail (printf "policies.fillInClaims: Kubernetes %s has no MutatingAdmissionPolicy v1, which came with 1.36. Leave it at auto, and write capacities and constraints into claims as docs/kubernetes.md shows" .Capabilities.KubeVersion.Version) -}}
