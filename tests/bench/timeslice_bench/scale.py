@@ -8,6 +8,7 @@ whole system, at which times are measured (at full speed each would be that of t
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Pa
 async def _measure_size(nodes: int, effort: Effort, directory: Path, profile: Path | None) -> Found:
     count = nodes // NODES_OF_A_GROUP
     groups = same_groups(count, Group("group", NODES_OF_A_GROUP, sharers=JOBS_OF_A_GROUP))
-    turns = Turns(groups, hold_s=3600.0)
+    turns = Turns(groups, hold_s=math.inf)
     async with platform(Layout((*groups, PROBE)), directory, profile) as running:
         empty = p50(await empty_call_times(running.empty_address, effort.empty_calls)) / 1000
         async with taking(turns, running.address) as jobs:
@@ -110,7 +111,7 @@ async def _at_a_pace(
 ) -> list[float]:
     """Times of acquires that nobody contends, meanwhile (seconds)."""
     turns.hold(hold_s)
-    await during(jobs, hold_s)  # until the crowd of the full speed has spread
+    await during(jobs, hold_s / 4)  # until the crowd of the full speed is served
     turns.forget()
     found: list[float] = []
     channel = connect(running.address)

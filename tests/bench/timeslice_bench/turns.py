@@ -1,4 +1,9 @@
-"""Jobs that take turns on their groups: as fast as they can, or each for a while; and how long each hand-off took."""
+"""Jobs that take turns on their groups: as fast as they can, or each for a while; and how long each hand-off took.
+
+How long a job holds varies as the times between independent events do (exponentially), so that the yields of many
+groups come one by one. Were all times equal, groups that once yielded together would do so in every round, and a
+hand-off's time would be that of its crowd.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from random import Random
 
 from timeslice_api.v1alpha1.types_pb2 import Lease
 
@@ -23,7 +29,7 @@ class Turns:
     """What the jobs of some groups do and how it goes.
 
     Attributes:
-        hold_s: how long each job holds before it yields; may be changed while they run.
+        hold_s: how long a job holds in the mean before it yields; may be changed while they run.
         hand_offs_s: seconds from a yield to the grant of the next job in line, of each hand-off since `forget`.
     """
 
@@ -38,7 +44,7 @@ class Turns:
         self.hand_offs_s.clear()
 
     def hold(self, seconds: float) -> None:
-        """Changes how long each holds; those who hold at the moment yield after the new time."""
+        """Changes the mean time; those who hold at the moment yield after their share of the new one."""
         self.hold_s = seconds
         self._changed.set()
         self._changed = asyncio.Event()
@@ -49,10 +55,11 @@ class Turns:
         Raises:
             grpc.aio.AioRpcError: the orchestrator refuses, or does not answer.
         """
+        shares = Random(caller.job_id)  # the same ones in every run
         while True:
             lease = await caller.acquire()
             self._granted(caller)
-            await self._hold(caller, lease)
+            await self._hold(caller, lease, shares.expovariate(1.0))
             self._yielded_at[caller.group_id] = caller.job_id, time.monotonic()
             await caller.yield_(lease)
 
@@ -61,9 +68,9 @@ class Turns:
         if before != caller.job_id:
             self.hand_offs_s.append(time.monotonic() - since)
 
-    async def _hold(self, caller: Caller, lease: Lease) -> None:
+    async def _hold(self, caller: Caller, lease: Lease, share: float) -> None:
         since, renewed = time.monotonic(), time.monotonic()
-        while (left := since + self.hold_s - time.monotonic()) > 0:
+        while (left := since + share * self.hold_s - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(min(left, RENEWAL_S)):
                     await self._changed.wait()
