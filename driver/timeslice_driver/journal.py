@@ -9,12 +9,10 @@ does not name its processes yet; states, which the driver knows better, and ends
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +26,7 @@ from timeslice_driver.faults import Fault
 from timeslice_driver.fencing import Watermark
 from timeslice_driver.parts import Held, Member, Part
 from timeslice_driver.processes import ProcessId
+from timeslice_driver.whole_files import move_aside, remove_leftovers, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +154,6 @@ class Journal:
     """
 
     def __init__(self, folder: Path, record: Callable[[], Record]) -> None:
-        self._folder = folder
         self._path = folder / NAME
         self._record = record
         self._written: Record | None = None
@@ -170,11 +168,12 @@ class Journal:
         return self._path
 
     def load(self) -> Record | None:
-        """The last record; None when there has been none.
+        """The last record; None when there has been none. What a write that was cut short left goes.
 
         Raises:
             JournalCorrupt: it cannot be read. It was moved aside, under the name that the message gives.
         """
+        remove_leftovers(self._path)
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -182,7 +181,7 @@ class Journal:
         try:
             return decode(data)
         except ValueError as error:
-            aside = self._move_aside()
+            aside = move_aside(self._path)
             raise JournalCorrupt(
                 f"{self._path} cannot be read: {error}",
                 hint=f"it is kept as {aside.name}; jobs are found again by their environment or when they register",
@@ -239,33 +238,10 @@ class Journal:
             log.error("%s", error.fault.message)
 
     def _write(self, data: bytes) -> None:
-        beside = self._path.with_suffix(".tmp")
         try:
-            with beside.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-            _sync_folder(self._folder)
+            replace_file(self._path, data)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise JournalWriteError(_fault(self._path, error)) from error
-
-    def _move_aside(self) -> Path:
-        number = 1
-        while (aside := self._path.with_name(f"{NAME}.corrupt-{number}")).exists():
-            number += 1
-        self._path.rename(aside)
-        return aside
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _fault(path: Path, error: OSError) -> Fault:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
     Without `durable` that holds for the end of this process, not for the end of the machine.
 
     Raises:
-        OSError: the disk fails; the old content is there.
+        OSError: the disk fails; after a failed sync of the folder, the content may be either.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -25,10 +26,27 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = 
                 os.fsync(file.fileno())
         beside.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what processes that were killed within `replace_file` left beside the file, where the disk lets it."""
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        with contextlib.suppress(OSError):
+            left.unlink()
+
+
+def move_aside(path: Path) -> Path:
+    """Keeps a file that cannot be read under a name that is free; the new name. Raises OSError."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside
 
 
 def sync_folder(folder: Path) -> None:

@@ -121,7 +121,7 @@ async def test_a_write_that_fails_is_named_and_leaves_the_record_before(
     def fail(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("timeslice_driver.journal.os.fsync", fail)
+    monkeypatch.setattr("timeslice_driver.whole_files.os.fsync", fail)
     with pytest.raises(JournalWriteError) as error:
         await desk.journal.flush()
     assert error.value.fault.reason == reason
@@ -132,6 +132,14 @@ async def test_a_write_that_fails_is_named_and_leaves_the_record_before(
     monkeypatch.undo()
     await desk.journal.flush()
     assert desk.journal.load() == desk.record
+
+
+async def test_what_a_write_that_was_cut_short_left_goes_at_the_next_start(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    await desk.journal.flush()
+    (tmp_path / ".journal.json.4711.tmp").write_bytes(encode(RECORD)[:100])
+    assert desk.journal.load() == RECORD
+    assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
 async def test_a_folder_that_has_gone_is_named(tmp_path: Path) -> None:

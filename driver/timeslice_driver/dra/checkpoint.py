@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from timeslice_driver.dra.records import Encoder, Records, decode
-from timeslice_driver.whole_files import replace_file
+from timeslice_driver.whole_files import move_aside, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Checkpoint:
         try:
             records = decode(data)
         except ValueError as error:
-            aside = self._move_aside()
+            aside = move_aside(self._path).name
             log.error("%s cannot be read (%s); kept as %s, prepared claims are found anew", self._path, error, aside)
             return Records(incomplete=True)
         self._remember(data, records)
@@ -103,10 +103,3 @@ class Checkpoint:
 
     def _remember(self, data: bytes, records: Records) -> None:
         self._recent = (*self._recent[1 - _RECENT :], (data, records))
-
-    def _move_aside(self) -> str:
-        number = 1
-        while (aside := self._path.with_name(f"{NAME}.corrupt-{number}")).exists():
-            number += 1
-        self._path.rename(aside)
-        return aside.name

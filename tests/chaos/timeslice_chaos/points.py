@@ -48,7 +48,7 @@ NODE = (
     Point("command-taken", "timeslice_driver.link:Link._obey"),
     Point("looked", "timeslice_driver.survey:Survey.look"),
     Point("journal-written", "timeslice_driver.journal:Journal._write"),
-    Point("journal-synced", "timeslice_driver.journal:_sync_folder"),
+    Point("journal-synced", "timeslice_driver.whole_files:sync_folder"),
     Point("locked", _CUDA + "lock"),
     Point("checkpointed", _CUDA + "checkpoint"),
     Point("restored", _CUDA + "restore"),
