@@ -107,7 +107,7 @@ class PodTokens:
     async def _renew(self, claim: PreparedClaim) -> float:
         """Writes a new token; how long it is good (seconds)."""
         pod = await self._pod(claim)
-        status = (await self._request(pod))["status"]
+        status = await request_token(self._api, pod)
         path = self._folder / claim.uid / NAME
         await asyncio.to_thread(replace_file, path, f"{status['token']}\n".encode(), mode=_MODE, durable=False)
         return datetime.fromisoformat(status["expirationTimestamp"]).timestamp() - self._clock()
@@ -123,11 +123,17 @@ class PodTokens:
                 return pod
         raise LookupError(f"none of its pods is there: {', '.join(sorted(claim.pods.values())) or 'it has none'}")
 
-    async def _request(self, pod: Object) -> Object:
-        metadata, account = pod["metadata"], pod["spec"].get("serviceAccountName") or "default"
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-        spec = {"audiences": [AUDIENCE], "expirationSeconds": LASTS_S, "boundObjectRef": bound}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        return await self._api.create(
-            _ACCOUNTS, body, namespace=metadata["namespace"], name=account, subresource="token"
-        )
+
+async def request_token(api: ApiServer, pod: Object) -> Object:
+    """A new token bound to the pod, as the status of its TokenRequest.
+
+    Raises:
+        ApiServerError: the API server refuses or is not there.
+    """
+    metadata, account = pod["metadata"], pod["spec"].get("serviceAccountName") or "default"
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    spec = {"audiences": [AUDIENCE], "expirationSeconds": LASTS_S, "boundObjectRef": bound}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    answer = await api.create(_ACCOUNTS, body, namespace=metadata["namespace"], name=account, subresource="token")
+    status: Object = answer["status"]
+    return status

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
-from dra_kubeletplugin.apiserver import PODS, Object, Resource
-from timeslice_api.tokens import AUDIENCE
+from dra_kubeletplugin.apiserver import PODS, Object
+from timeslice_driver.pod_tokens import request_token
 
 from timeslice_bench.cluster import NAMESPACE, Bench, in_bursts, remove
 
-ACCOUNTS = Resource("", "v1", "serviceaccounts")
 ACCOUNT = "timeslice-node"
-LASTS_S = 3600
 
 
 @asynccontextmanager
@@ -22,11 +20,7 @@ async def node_tokens(made: Bench, nodes: Collection[str]) -> AsyncIterator[Mapp
 
     async def make(node: str) -> None:
         pod = await made.api.create(PODS, _pod(node), namespace=NAMESPACE)
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": node, "uid": pod["metadata"]["uid"]}
-        spec = {"audiences": [AUDIENCE], "expirationSeconds": LASTS_S, "boundObjectRef": bound}
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        answer = await made.api.create(ACCOUNTS, request, namespace=NAMESPACE, name=ACCOUNT, subresource="token")
-        tokens[node] = answer["status"]["token"]
+        tokens[node] = (await request_token(made.api, pod))["token"]
 
     try:
         await in_bursts(make, nodes)
