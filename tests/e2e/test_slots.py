@@ -7,7 +7,6 @@ dropped: so jobs that are to meet ask for all GPUs of a node, and their memory l
 from __future__ import annotations
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 from installation import Installation
@@ -41,26 +40,11 @@ def cluster(cluster: Cluster) -> Iterator[Cluster]:
         found.down()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # the groups and teams of these tests come from it, too
 def installed(cluster: Cluster) -> Installation:
     made = Installation(cluster)
     made.ensure()
     return made
-
-
-@pytest.fixture
-def groups(cluster: Cluster, installed: Installation) -> Iterator[Groups]:
-    made = Groups(cluster)
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def team(cluster: Cluster, groups: Groups) -> Iterator[Team]:
-    made = Team(cluster, f"e2e-{uuid4().hex[:6]}")
-    made.create()
-    yield made
-    made.remove()
 
 
 def test_nodes_publish_slots_and_the_group_says_that_lanes_are_not_to_be_had(cluster: Cluster, groups: Groups) -> None:

@@ -10,33 +10,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from spoiling import ANYTHING, DEEP, TEXTS, fuzzed, spoilt, spoilt_bytes
+from stored_records import RECORDS
 from timeslice_api.errors import ConfigError
 from timeslice_api.shapes import well_typed
 from timeslice_driver import journal
 from timeslice_driver.dra import records as dra_records
 from timeslice_driver.dra.cdi import CdiFolder, assignment_in, vendor_ids_in
 from timeslice_driver.dra.vendor_cdi import VendorCdi
-from timeslice_orchestrator.core.model import (
-    CounterRecord,
-    DrainRecord,
-    Lease,
-    LeaseRecord,
-    MemberKey,
-    QuarantineRecord,
-    RequestRecord,
-)
 from timeslice_orchestrator.kubernetes import records as group_records
 from timeslice_orchestrator.store import codec
 
-OF_CORE = (
-    RequestRecord("r", "job-a", ("g",), 3, "host:1"),
-    LeaseRecord(Lease("l", "r", "job-a", ("g",), frozenset({"d"}), 7, 30.0)),
-    DrainRecord("g"),
-    QuarantineRecord(MemberKey("job-a", "g"), "why"),
-    CounterRecord(4, 5),
-    codec.NodeRecord("n", ("d",), (("g", ("d",)),)),
-)
-BODIES = [(codec.row_key(record)[0], json.loads(codec.encoded(record))) for record in OF_CORE]
+BODIES = [(codec.row_key(record)[0], json.loads(codec.encoded(record))) for record in RECORDS]
 STATUS = {
     "version": 1,
     "epoch": 7,
