@@ -6,6 +6,7 @@ import logging
 import signal
 from collections.abc import Iterator
 
+import patience
 import pytest
 
 
@@ -17,6 +18,12 @@ def _ctrl_c_is_heard() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def _processes_take_their_time(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("processes"):
+        monkeypatch.setattr(patience, "WITHIN_S", patience.WITHIN_S_OF_PROCESSES)
 
 
 @pytest.fixture(autouse=True)
