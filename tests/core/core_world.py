@@ -55,6 +55,8 @@ from timeslice_orchestrator.core.model import (
 )
 
 EMPTY, RUNNING, LOCKED, PARKED, FAILED = PartState
+ONE = {"g": {"n1": ["d1"]}}  # groups, their nodes and devices
+TWO = {"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}}
 SETTINGS = Settings(restart_grace_s=0.0)
 BUSY = Fault("LockTimeout", "its kernels run on", retryable=True)
 NO_MEMORY = Fault("HostMemory", "needs 4 GB, has 1 GB", "raise the limit", retryable=False)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from core_world import RUNNING, World
+from core_world import RUNNING, TWO, World
 from timeslice_api.errors import GroupNotFound, JobNotAdmitted
 from timeslice_orchestrator.core.effects import GroupChanged
 from timeslice_orchestrator.core.events import Drained, GroupsChanged
 from timeslice_orchestrator.core.model import GroupSpec
-
-TWO = {"g": {"n1": ["d1"]}, "h": {"n1": ["d2"]}}
 
 
 def test_waiters_of_a_group_that_is_gone_are_refused() -> None:

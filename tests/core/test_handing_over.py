@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from core_world import LOCKED, PARKED, RUNNING, World
+from core_world import LOCKED, ONE, PARKED, RUNNING, World
 from timeslice_orchestrator.core.effects import HandedOver
 from timeslice_orchestrator.core.events import CommandDone, PartsReported
 from timeslice_orchestrator.core.model import MemberKey, Timings
-
-ONE = {"g": {"n1": ["d1"]}}
 
 
 def two_jobs() -> World:

@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_world import PARKED, RUNNING, SETTINGS, World
+from core_world import ONE, PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import GroupNotFound, LeaseLost, NotHolder
 from timeslice_orchestrator.core.effects import LeasesChecked, YieldAccepted
 from timeslice_orchestrator.core.events import AcquireRequested, ForceReleased, LeasesRenewed, PartsReported, Yielded
 from timeslice_orchestrator.core.model import CounterRecord, LeaseTimes, key_of
 
-ONE = {"g": {"n1": ["d1"]}}
 TTL, GRACE = SETTINGS.lease_ttl_s, SETTINGS.lease_grace_s
 
 

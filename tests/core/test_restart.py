@@ -3,13 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_world import FAILED, PARKED, RUNNING, SETTINGS, World
+from core_world import FAILED, ONE, PARKED, RUNNING, SETTINGS, World
 from timeslice_api.errors import JobQuarantined
 from timeslice_orchestrator.core.events import Drained, GroupsChanged, PartsReported, Resumed
 from timeslice_orchestrator.core.machine import Core
 from timeslice_orchestrator.core.model import MemberKey, PartReport, RequestRecord
 
-ONE = {"g": {"n1": ["d1"]}}
 GRACED = replace(SETTINGS, restart_grace_s=15.0)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from core_world import BUSY, LOCKED, NO_MEMORY, PARKED, RUNNING, SETTINGS, Breakage, World
+from core_world import BUSY, LOCKED, NO_MEMORY, ONE, PARKED, RUNNING, SETTINGS, Breakage, World
 from timeslice_api.errors import JobNotAdmitted, NotHolder
 from timeslice_orchestrator.core.events import Yielded
-
-ONE = {"g": {"n1": ["d1"]}}
 
 
 def pair() -> World:
