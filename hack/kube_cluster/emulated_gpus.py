@@ -33,6 +33,11 @@ class EmulatedGpus:
         return self.node.gpus / "run/socket"
 
     @property
+    def trace(self) -> Path:
+        """What has happened to the GPUs since they are there, a JSON object a line (gpu_emulator.trace)."""
+        return self.node.gpus / "trace.jsonl"
+
+    @property
     def control(self) -> Control:
         """For tests: faults, snapshots and health."""
         return Control(self.socket)
@@ -64,6 +69,7 @@ class EmulatedGpus:
             "--memory": self.memory,
             "--uuid-seed": self.seed,
             "--dev-root": self.node.gpus / "dev",
+            "--trace": self.trace,
         }
         flat = [str(part) for option in options.items() for part in option]
         return [sys.executable, "-m", "gpu_emulator", *flat]

@@ -10,6 +10,7 @@ from kube_cluster.layout import API_SERVICE, BRIDGE, DNS_SERVICE, SERVICES, WORK
 from kube_cluster.machine import run
 
 CONTROL_PLANE = "control-plane"
+UPLINK = "uplink"  # of a worker: its end of the cable
 _OCTETS = range(211, 250)
 _NAMESPACES = Path("/run/netns")
 
@@ -58,8 +59,8 @@ class Network:
         for index, worker in enumerate(WORKERS):
             namespace = self._folder.network_namespace(worker)
             self._make_namespace(worker, f"{addresses.worker(index)}/16")
-            self._join("uplink", namespace, worker)
-            run(["ip", "-n", namespace, "link", "set", "uplink", "master", BRIDGE, "up"])
+            self._join(UPLINK, namespace, worker)
+            run(["ip", "-n", namespace, "link", "set", UPLINK, "master", BRIDGE, "up"])
             # The services that have no pods behind them live on the control plane's bridge: no address translation.
             via = ["via", str(addresses.control_plane)]
             run(["ip", "-n", namespace, "route", "add", str(SERVICES), *via])

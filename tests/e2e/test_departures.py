@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -19,19 +18,12 @@ pytestmark = pytest.mark.timeout(600)
 NODE = "node-a"
 
 
-def evict(team: Team, pod: str) -> None:
-    """As a drain of the node does it."""
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": team.namespace}}
-    path = f"/api/v1/namespaces/{team.namespace}/pods/{pod}/eviction"
-    team.kubectl("create", f"--raw={path}", "--filename=-", given=json.dumps(eviction))
-
-
 def delete(team: Team, pod: str) -> None:
     """By hand."""
     team.delete("pod", pod, "--wait=false")
 
 
-@pytest.mark.parametrize("leave", [evict, delete])
+@pytest.mark.parametrize("leave", [Team.evict, delete])
 def test_the_other_goes_on_when_a_job_leaves_while_it_holds(
     groups: Groups, team: Team, leave: Callable[[Team, str], None]
 ) -> None:
@@ -42,7 +34,7 @@ def test_the_other_goes_on_when_a_job_leaves_while_it_holds(
     team.wait_gone("a")
 
 
-@pytest.mark.parametrize("leave", [evict, delete])
+@pytest.mark.parametrize("leave", [Team.evict, delete])
 def test_the_other_goes_on_when_a_job_leaves_while_it_waits(
     groups: Groups, team: Team, leave: Callable[[Team, str], None]
 ) -> None:
@@ -54,7 +46,7 @@ def test_the_other_goes_on_when_a_job_leaves_while_it_waits(
     team.wait_gone("a")
 
 
-@pytest.mark.parametrize("leave", [evict, delete])
+@pytest.mark.parametrize("leave", [Team.evict, delete])
 def test_the_other_goes_on_when_a_job_leaves_while_it_is_parked(
     cluster: Cluster, groups: Groups, team: Team, leave: Callable[[Team, str], None]
 ) -> None:

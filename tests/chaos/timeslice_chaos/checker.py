@@ -215,6 +215,7 @@ def _acquires_end_once(history: History) -> Iterator[Violation]:
 
 
 _FORGETFUL_S = 10.0
+_PATIENCE = {"call", "nth", "delay_ms"}  # a fault that has no more than these makes a call slow, which is no excuse
 _OF_THE_GPU = frozenset({"JobQuarantined", "OperationFailed"})  # what a job is told when its state was spoilt
 
 
@@ -226,7 +227,7 @@ def _no_job_fails(history: History) -> Iterator[Violation]:
     forgot = -ENDLESS
     for event in history.events:
         job = history.jobs.get(event.pid, "")
-        if event.what == "fault":
+        if event.what == "fault" and event["fault"].keys() - _PATIENCE:
             struck.setdefault(job, event.at)
             if {"poison", "fail_state"} & event["fault"].keys():
                 spoilt.add(event.pid)

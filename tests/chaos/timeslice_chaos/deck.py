@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from timeslice_chaos.armory import Arm
 from timeslice_chaos.points import JOB, NODE, ORCHESTRATOR
+
+_F = TypeVar("_F")
 
 
 @dataclass(frozen=True)
@@ -118,10 +120,10 @@ def faults() -> list[Fault]:
     ]
 
 
-def deal(seed: int) -> Iterator[Fault]:
+def deal(all_: Sequence[_F], seed: int) -> Iterator[_F]:
     """The faults in the order of a seed, every one before any comes again, for ever."""
     while True:
-        order = faults()
+        order = list(all_)
         random.Random(seed).shuffle(order)
         yield from order
         seed += 1_000_003

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import random
 import signal
 import sys
 import threading
+import time
 import zlib
 from types import FrameType
 
@@ -40,7 +40,7 @@ class Memory:
         if not self._address:
             self._make()
         self._turns += 1
-        pattern = random.Random(f"{os.getpid()} {self._turns}").randbytes(self._size)
+        pattern = random.Random(f"{self._log.pid} {self._turns}").randbytes(self._size)
         piece = self._size // CHUNKS
         for start in range(0, self._size, piece):
             self.write(start, pattern[start : start + piece])
@@ -73,10 +73,10 @@ class Memory:
 
 
 class Turns:
-    """The loop of a job: acquire, check, write, yield, and work elsewhere for a while."""
+    """The loop of a job: acquire, check, write, hold for so many seconds, yield, and work elsewhere for a while."""
 
-    def __init__(self, log: Log, job_id: str, size: int) -> None:
-        self._log = log
+    def __init__(self, log: Log, job_id: str, size: int, held_s: float) -> None:
+        self._log, self._held_s = log, held_s
         self._client = OrchestratorClient(job_id=job_id)
         self._memory = Memory(size, log)
         self._ending = threading.Event()
@@ -97,6 +97,7 @@ class Turns:
                     print(GRANTED, flush=True)
                     self._memory.check()
                     self._memory.fill()
+                    time.sleep(self._held_s)
                     self._log.say("yields", turn=turn, lease=lease.lease_id, token=lease.token)
             except TimesliceError as error:
                 return self._give_up(turn, error)
@@ -113,11 +114,11 @@ class Turns:
 
 
 def main(log: Log, arguments: list[str]) -> int:
-    """`JOB_ID BYTES`"""
-    job_id, size = arguments
+    """`JOB_ID BYTES [SECONDS]`; so long it holds after its writes."""
+    job_id, size, *held_s = arguments
     log.say("job", job=job_id)
     try:
-        return Turns(log, job_id, int(size)).run()
+        return Turns(log, job_id, int(size), float(held_s[0]) if held_s else 0.0).run()
     except DriverError as error:
         log.say("broken", text=str(error))
         print("broken", error, file=sys.stderr)

@@ -157,6 +157,9 @@ class World:
             process.wait_ready()
         return [process.name for process in ended]
 
+    def settle(self) -> None:
+        """Nothing more is to be waited for: `mend` has."""
+
     def served(self, since: float, within_s: float) -> float | None:
         """When every process of a job had been granted after `since`; None when some were not in time."""
         until = time.monotonic() + within_s
