@@ -1,4 +1,4 @@
-"""`python -m grpo --task gcd --seed 23 --steps 30`: one training job, one process.
+"""`python -m grpo --task gcd --seed 23 --steps 30`: one training job, or a rank of one as torchrun's variables say.
 
 The loop below is all there is to taking turns: the phases that need the accelerator are one decorated function, and the
 reward phase stays outside. Mode, job, group and address come from TIMESLICE_* in the environment; without them the same
@@ -18,10 +18,11 @@ import threading
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy: one core per job, and one order of additions
 
-from timeslice import OrchestratorClient
+from timeslice import OrchestratorClient, RankedClient
 
 from grpo import sandbox
 from grpo.device import OUT_OF_MEMORY, CudaError
+from grpo.ranks import Ranks
 from grpo.tale import tell
 from grpo.tasks import TASKS
 from grpo.trainer import Fingerprints, Recipe, Trainer
@@ -31,10 +32,11 @@ EXIT_OUT_OF_MEMORY = 3
 
 def run(recipe: Recipe, steps: int) -> None:
     """Trains for that many steps."""
-    trainer = Trainer(recipe)
-    orchestrator = OrchestratorClient()
+    ranks = Ranks.from_environment()
+    trainer = Trainer(recipe, ranks)
+    orchestrator = RankedClient(OrchestratorClient(), rank=ranks.rank, world_size=ranks.size)
 
-    @orchestrator.on_accelerators
+    @orchestrator.on_accelerators()
     def learn_and_answer(step: int, rewards: list[float]) -> list[tuple[int, str]] | Fingerprints:
         tell("holding", step=step)
         try:

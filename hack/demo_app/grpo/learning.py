@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grpo.policy import Floats, Shape, Tokens, backward, forward
+from grpo.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,21 @@ def adam_update(flat: Floats, gradient: Floats, moments: Moments, hyper: Hyperpa
 
 
 def learn(
-    flat: Floats, moments: Moments, batch: Batch, *, shape: Shape, hyper: Hyperparameters, rng: np.random.Generator
+    flat: Floats,
+    moments: Moments,
+    batch: Batch,
+    *,
+    shape: Shape,
+    hyper: Hyperparameters,
+    rng: np.random.Generator,
+    ranks: Ranks,
 ) -> float:
-    """All updates of one step, in place. Returns the mean loss."""
+    """All updates of one step, in place, each of the mean gradient of all ranks. Returns the mean loss of this one."""
     losses = []
     for _ in range(hyper.epochs):
         for part in np.array_split(rng.permutation(len(batch.rows)), hyper.minibatches):
             piece = Batch(batch.rows[part], batch.chosen[part], batch.log_probs[part], batch.advantages[part])
             loss, gradient = clipped_loss(flat, shape, piece, hyper.clip)
-            adam_update(flat, gradient, moments, hyper)
+            adam_update(flat, ranks.mean(gradient), moments, hyper)
             losses.append(loss)
     return float(np.mean(losses))

@@ -11,6 +11,7 @@ import numpy as np
 from grpo.device import Cuda, DeviceArray
 from grpo.learning import Batch, Hyperparameters, Moments, group_advantages, learn
 from grpo.policy import Floats, Shape, Tokens, decisions, decode, encode, initial, sample
+from grpo.ranks import Ranks
 from grpo.tasks import TASKS, dataset
 
 CHUNK = 4 << 20  # elements of the pool that are written or read at once
@@ -22,7 +23,7 @@ class Recipe:
 
     Attributes:
         task, seed: the data set; the seed also starts the policy and its sampling.
-        prompts, group: prompts of one step, and answers to each.
+        prompts, group: prompts of one step of a rank, and answers to each.
         memory_share: part of the device's memory that the run occupies; what parameters and optimizer leave of it is a
             pool for rollouts, taken once at the start as inference engines do (`gpu_memory_utilization`).
         memory: the same in bytes, for runs that are to be the same on any device; 0 leaves it to `memory_share`.
@@ -47,10 +48,11 @@ class Fingerprints:
 
 
 class Trainer:
-    """The run. Every method but `device_bytes` needs the device; `load` comes first."""
+    """The run, or one rank's share of it. Every method but `device_bytes` needs the device; `load` comes first."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
         self.recipe = recipe
+        self._ranks = ranks
         self._dataset = dataset(recipe.task, recipe.seed)
         self._arrays: dict[str, DeviceArray] = {}
 
@@ -77,8 +79,9 @@ class Trainer:
     def generate(self, step: int) -> list[tuple[int, str]]:
         """Samples a group of answers to each of the step's prompts: (number of the task, text)."""
         recipe, weights = self.recipe, self._read("weights")
-        numbers = np.repeat(np.arange(step * recipe.prompts, (step + 1) * recipe.prompts), recipe.group)
-        answers, log_probs = sample(weights, recipe.shape, self._prompts(step), self._rng(1, step))
+        share = self._share(step)
+        numbers = np.repeat(np.arange(share * recipe.prompts, (share + 1) * recipe.prompts), recipe.group)
+        answers, log_probs = sample(weights, recipe.shape, self._prompts(step), self._rng(1, share))
         self._arrays["pool"].write(_packed(answers, log_probs), self._place(step))
         return [(int(number), decode(answer)) for number, answer in zip(numbers, answers, strict=True)]
 
@@ -87,7 +90,8 @@ class Trainer:
         recipe = self.recipe
         weights, moments = self._read("weights"), Moments(*(self._read(name) for name in ("mean", "square", "updates")))
         batch = self._batch(step, np.array(rewards, np.float32))
-        loss = learn(weights, moments, batch, shape=recipe.shape, hyper=recipe.hyper, rng=self._rng(2, step))
+        rng = self._rng(2, self._share(step))
+        loss = learn(weights, moments, batch, shape=recipe.shape, hyper=recipe.hyper, rng=rng, ranks=self._ranks)
         for name, value in (("weights", weights), *vars(moments).items()):
             self._arrays[name].write(value)
         return loss
@@ -118,9 +122,13 @@ class Trainer:
     def _rng(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng([self.recipe.seed, *purpose])
 
+    def _share(self, step: int) -> int:
+        """Which part of the data set, of `prompts` tasks each, is this rank's in that step."""
+        return step * self._ranks.size + self._ranks.rank
+
     def _prompts(self, step: int) -> Tokens:
         task, count = TASKS[self.recipe.task], self.recipe.prompts
-        questions = [self._dataset[step * count + i]["question"] for i in range(count)]
+        questions = [self._dataset[self._share(step) * count + i]["question"] for i in range(count)]
         encoded = [encode(task.prompt(question), self.recipe.shape.prompt) for question in questions]
         return np.repeat(np.stack(encoded), self.recipe.group, axis=0)
 
