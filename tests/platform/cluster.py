@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +145,13 @@ class Cluster:
         """A process of an orchestrator on the cluster's state directory."""
         env = environment({"TIMESLICE_STATE_DIR": str(self._state)})
         return Running([str(TIMESLICE), "orchestrator", *options], env)
+
+    def replace_orchestrator(self, state: Path) -> Path:
+        """Another one begins on a copy of the state, which is made there, whatever the old one does; its socket."""
+        shutil.copytree(self._state, state, ignore=shutil.ignore_patterns("*.sock*", "lock"))
+        self._state = state
+        self.start()
+        return state / "orchestrator.sock"
 
     def kill(self) -> None:
         """SIGKILL of the orchestrator."""

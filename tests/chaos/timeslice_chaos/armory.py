@@ -28,7 +28,8 @@ class Arm:
     """What is to happen at the `hit`-th call of a point from now on, `after` its work or before it.
 
     Actions: kill, stop (SIGSTOP; who armed it goes on with SIGCONT), delay (`seconds`), full (the disk is, for
-    `seconds`), twice (the call is made a second time at once), late (again after `seconds`), tell (only that).
+    `seconds`), twice (the call is made a second time at once), late (again after `seconds`; no point that is not
+    async), tell (only that).
     """
 
     point: str
@@ -105,6 +106,8 @@ def _wrapped(point: Point, armory: Armory, function: Callable[..., Any]) -> Call
             if arm := armory.strikes(point.name, after=after):
                 armory.strike(arm)
                 time.sleep(arm.seconds if arm.action == "delay" else 0)
+                if arm.action == "twice":
+                    function(*arguments, **named)  # nobody hears the first answer, so whoever asks does so again
             if not after:
                 armory.refuse_when_full(point.name)
                 result = function(*arguments, **named)

@@ -62,6 +62,8 @@ def _special() -> Iterator[Fault]:
     for role in ("node", "orchestrator"):
         yield Fault("full", role, seconds=_FULL_S)
     yield Fault("twice", "node", "command-taken", Arm("command-taken", "twice"))
+    for point in ("acquire-taken", "yield-taken", "result-taken", "hello-taken"):
+        yield Fault("twice", "orchestrator", point, Arm(point, "twice"))
     for seconds in (0.3, 2.0):
         yield Fault("late", "node", "command-taken", Arm("command-taken", "late", seconds=seconds), seconds=seconds)
 
@@ -72,9 +74,10 @@ def _at_random() -> Iterator[Fault]:
         yield Fault("stop", role, seconds=_STOP_S)
     for role in ("orchestrator", "node", "holder", "waiter"):
         yield Fault("stop", role, "outlasting a lease", seconds=_LONG_STOP_S)
-    for role in ("orchestrator", "node"):
+    for role in ("orchestrator", "node", "job"):
         for seconds in (2.0, 60.0):
             yield Fault("clock", role, f"{seconds:g} s ahead", seconds=seconds)
+        yield Fault("clock", role, "an hour back", seconds=-3600.0)
     yield Fault("lost", "orchestrator", "all of its state")
     yield Fault("memory", "host", "too little to park", seconds=1.5)
     for _ in range(3):

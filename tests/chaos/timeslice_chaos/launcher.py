@@ -6,6 +6,7 @@ what takes minutes in production happens within seconds.
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from timeslice_chaos import armory
 from timeslice_chaos.armory import Armory
@@ -27,11 +29,11 @@ def main() -> int:
     """Does not return before the process of that role has ended."""
     folder, role, *arguments = sys.argv[1:]
     log = Log(Path(folder), role)
-    own = Armory(log)
+    own, clock = Armory(log), _clock(log)  # before anybody keeps a clock of his own
     _PREPARE[role]()
     for point in POINTS[role]:
         armory.install(point, own)
-    armory.listen(own, [_clock(log), *([_child(folder, arguments[0])] if role == "job" else [])])
+    armory.listen(own, [clock, *([_child(folder, arguments[0])] if role == "job" else [])])
     log.say("started", ppid=os.getppid())
     if role == "job":
         from timeslice_chaos import job
@@ -43,19 +45,31 @@ def main() -> int:
 
 
 def _clock(log: Log) -> Callable[[str], bool]:
-    """`clock SECONDS` makes the clocks of the process jump ahead by that much."""
-    jumped, real = {"by": 0.0}, {name: getattr(time, name) for name in ("monotonic", "time")}
-    for name, function in real.items():
-        setattr(time, name, lambda function=function: function() + jumped["by"])
+    """`clock SECONDS` makes the clocks of the process jump ahead by that much; below zero, only that of the wall, since
+    the monotonic one never goes back."""
+    _keep_deadlines()
+    jumped, real = {"monotonic": 0.0, "time": 0.0}, SimpleNamespace(**vars(time))
+    time.monotonic = lambda: real.monotonic() + jumped["monotonic"]
+    time.time = lambda: real.time() + jumped["time"]
 
     def take(line: str) -> bool:
         if not line.startswith("clock "):
             return False
-        jumped["by"] += float(line.removeprefix("clock "))
-        log.say("clock", by=jumped["by"])
+        by = float(line.removeprefix("clock "))
+        for name in jumped if by > 0 else ("time",):
+            jumped[name] += by
+        log.say("clock", by=by)
         return True
 
     return take
+
+
+def _keep_deadlines() -> None:
+    """Deadlines go from gRPC's Python as points of time to its core, which looks at the machine's clock, and would be
+    off by the jump for every call from then on: no clock that jumps does that."""
+    real = SimpleNamespace(**vars(time))
+    for module in ("grpc._channel", "grpc.aio._utils"):
+        vars(importlib.import_module(module))["time"] = real
 
 
 def _child(folder: str, job_id: str) -> Callable[[str], bool]:

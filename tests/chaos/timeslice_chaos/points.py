@@ -16,7 +16,7 @@ def _has_lease(answer: Any) -> bool:
 
 
 def _takes(name: str) -> Callable[..., bool]:
-    return lambda _core, event, _now: type(event).__name__ == name
+    return lambda _engine, event: type(event).__name__ == name
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Point:
     counts: Callable[..., bool] = _always
 
 
-_CORE = "timeslice_orchestrator.core.machine:Core.step"
+_STEP = "timeslice_orchestrator.engine:Engine._step"
 _CUDA = "timeslice_driver.backends.cuda:CudaBackend."
 
 ORCHESTRATOR = (
-    Point("acquire-taken", _CORE, _takes("AcquireRequested")),
-    Point("yield-taken", _CORE, _takes("Yielded")),
-    Point("result-taken", _CORE, _takes("CommandDone")),
-    Point("hello-taken", _CORE, _takes("NodeConnected")),
+    Point("acquire-taken", _STEP, _takes("AcquireRequested")),
+    Point("yield-taken", _STEP, _takes("Yielded")),
+    Point("result-taken", _STEP, _takes("CommandDone")),
+    Point("hello-taken", _STEP, _takes("NodeConnected")),
     Point("store-written", "timeslice_orchestrator.store.sqlite:SqliteStore.write"),
     Point("epoch-raised", "timeslice_orchestrator.store.sqlite:SqliteStore.raise_epoch"),
     Point("command-sent", "timeslice_orchestrator.rpc.links:Links.send"),
