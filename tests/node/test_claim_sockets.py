@@ -15,6 +15,7 @@ from node_world import MIB, NAMES, World, cuda_state
 from pod_world import ClaimWorld, Door
 from timeslice_api.errors import ConfigError, InvalidRequest, OrchestratorInCharge, Unavailable
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
+from timeslice_driver import claim_sockets
 from timeslice_driver.claim_sockets import ClaimSockets
 from timeslice_driver.claims import PreparedClaim
 
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
 Jobs = Callable[..., Puppet]
 JOB_A = {"TIMESLICE_JOB_ID": "job-a"}
+HANDSHAKE = "grpc.server_handshake_timeout_ms"
 
 
 @pytest.fixture
@@ -126,6 +128,25 @@ async def test_no_pod_can_park_or_restore_anybody(kube: ClaimWorld, jobs: Jobs) 
                 await door.ask(call)
             assert "acquire the group" in refused.value.hint
     assert cuda_state(kube.world.emulator, job.pid) == "RUNNING"
+
+
+async def test_connections_of_a_pod_that_say_nothing_keep_nobody_out_and_are_let_go(
+    kube: ClaimWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert claim_sockets._OPTIONS[HANDSHAKE] == 10_000
+    monkeypatch.setitem(claim_sockets._OPTIONS, HANDSHAKE, 1_000)
+    path = kube.door(await kube.prepare(kube.pod())).path
+    neighbour = kube.door(await kube.prepare(kube.pod(), "job-b", devices=(1,)))
+    silent = [await asyncio.open_unix_connection(path) for _ in range(500)]
+    async with Door(path) as door, neighbour, asyncio.timeout(20):
+        await door.register()
+        await neighbour.register("job-b")
+        for reader, writer in silent:
+            while await reader.read(4096):  # what the node says first
+                pass
+            writer.close()
+            await writer.wait_closed()
+        await door.register()
 
 
 async def test_a_flood_of_bytes_is_refused(kube: ClaimWorld) -> None:

@@ -136,9 +136,9 @@ class Cluster:
         self.machines = [Machine(folder, name, (*options, "--orchestrator", self.address)) for name in names]
         self._jobs: list[Job] = []
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Starts the orchestrator."""
-        self.orchestrator = self.started()
+        self.orchestrator = self.started(*options)
         self.orchestrator.says("export TIMESLICE_ORCHESTRATOR=")
 
     def started(self, *options: str) -> Running:

@@ -63,6 +63,26 @@ def test_a_job_whose_restore_spoils_it_is_refused_with_the_reason_and_the_others
     holder.does("acquire", "check", "yield")
 
 
+def test_a_job_whose_state_the_driver_calls_sound_again_is_reset_by_an_admin_and_finds_its_bytes(
+    cluster: Cluster,
+) -> None:
+    parked, holder = parked_and_holding(cluster)
+    cluster.machines[0].inject("restore", nth=1, rc=909)
+    cluster.machines[0].inject("get_state", pid=parked.process.pid, rc=999)
+    cluster.waits(parked)
+    holder.does("yield")
+    assert parked.hears().startswith("failed acquire JobQuarantined: job-a in trainer-group: ")
+    refused = timeslice("reset", "job-a", "--orchestrator", cluster.address)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "job-a stays in quarantine in trainer-group: the driver does not tell the state of" in refused.stderr
+    cluster.machines[0].emulator.clear_faults()
+    reset = timeslice("reset", "job-a", "--orchestrator", cluster.address)
+    assert (reset.returncode, reset.stdout, reset.stderr) == (0, "job-a takes part again in trainer-group\n", "")
+    assert cluster.states("job-a") == ["parked"]
+    parked.does("acquire", "check", "yield")
+    holder.does("acquire", "check", "yield")
+
+
 def test_a_waiter_is_told_how_much_host_memory_the_park_before_it_lacks() -> None:
     with tempfile.TemporaryDirectory(prefix="ts-") as name:
         limits = Path(name, "cgroup")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
-from cluster import Cluster
+from cluster import GROUP, Cluster
 from patience import eventually
 from two_jobs import parked_and_holding
 
@@ -47,6 +48,23 @@ def test_a_job_that_comes_back_before_anybody_else_asked_moves_nothing(cluster: 
     assert [after.get(key, 0) for key in ("bytes_parked", "bytes_restored")] == [
         before.get(key, 0) for key in ("bytes_parked", "bytes_restored")
     ]
+
+
+def test_an_acquire_under_a_mistyped_name_is_refused_and_moves_nothing_where_jobs_are_listed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    listed = tmp_path / "groups.yaml"
+    listed.write_text(f"groups:\n  {GROUP}:\n    jobs: [job-a]\n    devices:\n      node-0: all\n      node-1: all\n")
+    cluster.kill()
+    cluster.start("--groups", str(listed))
+    job, mistyped = cluster.job("job-a"), cluster.job("job-aa")
+    job.does("acquire", "fill", "yield")
+    mistyped.tell("acquire")
+    assert mistyped.hears().startswith("failed acquire JobNotAdmitted: ")
+    assert cluster.machines[0].gpu_state(job) == "running"
+    assert (cluster.states("job-a"), cluster.group()["waiters"]) == (["running"], [])
+    job.does("acquire", "check", "yield")
+    cluster.kill()  # the next one has no such list
 
 
 def test_a_third_job_with_nothing_on_the_device_is_in_nobodys_way_and_is_granted_itself(cluster: Cluster) -> None:
