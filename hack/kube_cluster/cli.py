@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from timeslice_api.unread import ends_when_unread
+
 from kube_cluster.building import build, module_folder
 from kube_cluster.cluster import Cluster
 from kube_cluster.errors import ClusterError
@@ -17,6 +19,7 @@ from kube_cluster.settings import Settings
 from kube_cluster.status import report, table
 
 
+@ends_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 1 with a message on standard error."""
     options = _parser().parse_args(arguments)

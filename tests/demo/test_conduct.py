@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import cast
 
@@ -83,3 +84,14 @@ def test_a_lost_platform_ends_the_demonstration_at_once() -> None:
 def test_a_run_that_does_not_end_is_given_up() -> None:
     with pytest.raises(RunTimeoutError, match="no end of job-a and job-b"):
         conduct(PLAN.together, 0, 0, ready=False, limit_s=0.05)
+
+
+@pytest.mark.processes
+def test_a_job_that_ended_before_the_start_is_known_by_its_exit(tmp_path: Path) -> None:
+    ears: Ears = SimpleQueue()
+    job = JobProcess(PLAN.together, JOBS[0], core=0, env={"PYTHONPATH": ""}, log=tmp_path / "log", ears=ears)
+    told = ears.get(timeout=8)
+    job.go()
+    job.stop()
+    assert told.event["event"] == "exit"
+    assert "No module named grpo" in str(job.failure(told.event["code"]))

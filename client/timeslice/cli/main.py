@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
+from timeslice_api.unread import ends_when_unread
 
 from timeslice.cli import doctor, drain, node, orchestrator, release, reset, resume, run, status, token, up
 
@@ -41,6 +42,7 @@ def parser_of_all() -> argparse.ArgumentParser:
     return parser
 
 
+@ends_when_unread
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     _end_on_sigterm()
@@ -55,9 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe has gone, such as `head`
-        sys.stderr.close()
-        return EXIT_FAILED
 
 
 def _end_on_sigterm() -> None:

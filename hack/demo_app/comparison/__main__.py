@@ -17,6 +17,7 @@ from typing import Any
 from gpu_emulator import EmulatorError
 from rich.console import Console
 from rich.live import Live
+from timeslice_api.unread import ends_when_unread
 
 from comparison import verdict
 from comparison.board import Board
@@ -78,10 +79,11 @@ def _positive(kind: type) -> Any:
     return parse
 
 
+@ends_when_unread
 def main(arguments: list[str] | None = None) -> int:
     """Runs the demonstration and prints the report; the exit status."""
     options = _options(arguments)
-    console = Console() if sys.stdout.isatty() else Console(width=100)
+    console = _Console() if sys.stdout.isatty() else _Console(width=100)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
@@ -92,6 +94,8 @@ def main(arguments: list[str] | None = None) -> int:
             (folder / "report.json").write_text(json.dumps(report, indent=2))
             if options.json:
                 options.json.write_text(json.dumps(report, indent=2) + "\n")
+    except BrokenPipeError:  # nobody reads what it prints
+        raise
     except (JobError, PlatformError, PlatformLostError, EmulatorError, RunTimeoutError, OSError) as error:
         Console(stderr=True).print(f"the demonstration broke off: {error}", markup=False, highlight=False)
         return EXIT_BROKEN
@@ -99,6 +103,11 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     verdict.show(report, console)
     return 0 if report["ok"] else EXIT_CLAIM_FAILED
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # rich would end the program here and now
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

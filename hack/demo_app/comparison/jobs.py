@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -58,8 +60,8 @@ class JobProcess:
     def go(self) -> None:
         """Lets it start. Its standard input stays open: when that ends, because we did, so does the job."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its `exit` tells that
+            os.write(self._process.stdin.fileno(), b"go\n")
 
     def failure(self, code: int) -> JobError:
         """Why it ended with that exit status, as far as its log tells."""

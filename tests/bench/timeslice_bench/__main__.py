@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from timeslice_api.unread import ends_when_unread
+
 from timeslice_bench.case import (
     ALL_CASES,
     CASES,
@@ -28,6 +30,7 @@ from timeslice_bench.scenario import SCENARIOS, run
 PARTS = {"cluster": CLUSTER_CASES, "takeover": TAKEOVER_CASES, "scale": SCALE_CASES}
 
 
+@ends_when_unread
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
     parser = _parser()

@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from timeslice_api.unread import ends_when_unread
+
 from timeslice_chaos.arena import EMBEDDED, Arena
 from timeslice_chaos.report import Report, to_json
 from timeslice_chaos.run import run
 
 
+@ends_when_unread
 def main() -> int:
     """Status 1 when a promise was broken."""
     arguments = parsed(sys.argv[1:])
