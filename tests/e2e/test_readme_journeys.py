@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from installation import VALUES, Installation
+from installation import CHART, NAMESPACE, VALUES, Installation
 from kube_cluster import Cluster
 from shown import ROOT, Snippet, commands, snippets
 
@@ -74,3 +74,20 @@ def test_an_upgrade_as_the_documents_say_leaves_it_ready(installed: Installation
     installed.wait_ready()
     after = {pod["metadata"]["uid"] for pod in installed.node_pods().values()}
     assert after == before, "nothing has changed, so nothing starts anew"
+
+
+def test_an_upgrade_as_the_documents_say_from_a_chart_with_fewer_values_keeps_what_was_set(
+    installed: Installation, shell: Shell, tmp_path: Path
+) -> None:
+    older = tmp_path / "older"
+    (older / "templates").mkdir(parents=True)
+    shutil.copy(CHART / "Chart.yaml", older)
+    (older / "values.yaml").write_text("logLevel: INFO")
+    installed.uninstall()
+    shell(f"helm install timeslice {older} --namespace {NAMESPACE} --set logLevel=DEBUG")
+    for command in commands(block("docs/kubernetes.md")):
+        shell(command)
+    installed.wait_ready()
+    (container,) = next(iter(installed.node_pods().values()))["spec"]["containers"]
+    assert {"name": "TIMESLICE_LOG_LEVEL", "value": "DEBUG"} in container["env"]
+    installed.uninstall()
