@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kube_cluster import Cluster
 from kube_cluster.errors import ClusterError
-from reading import DAEMON_SETS, DEPLOYMENTS, LEASES, PODS, SLICES, Object, objects, one
+from reading import DAEMON_SETS, DEPLOYMENTS, LEASES, PODS, SECRETS, SLICES, Object, objects, one
 from waits import START_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +62,11 @@ class Installation:
         holder = one(self._cluster, LEASES, "timeslice-orchestrator", namespace=NAMESPACE)
         identity = str(((holder.get("spec") or {}).get("holderIdentity")) or "")
         return next((name for name in self.orchestrator_pods() if identity.startswith(name)), "")
+
+    def certificate(self) -> Object:
+        """What Helm has made for the orchestrator, by file."""
+        made: Object = one(self._cluster, SECRETS, "timeslice-orchestrator-tls", namespace=NAMESPACE)["data"]
+        return made
 
     def logs(self, pod: str, *options: str) -> str:
         """What it has said."""

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
-from installation import Installation
+from installation import NAMESPACE, Installation
+from kube_cluster import Cluster
 from manifests import sleeper
 from sharing import Groups
 from team import Team
@@ -15,6 +16,7 @@ from turns import sharing
 
 pytestmark = pytest.mark.timeout(900)
 NODE = "node-a"
+VOLUMES_S = 300.0  # the kubelet brings new certificates to pods that run within two minutes
 
 
 def test_nobody_fails_while_the_nodes_and_the_orchestrator_are_updated(
@@ -23,6 +25,7 @@ def test_nobody_fails_while_the_nodes_and_the_orchestrator_are_updated(
     shared = sharing(team, groups.create(node=NODE), "a", "b", node=NODE)
     other = groups.create("others", node="node-b")
     before = {pod["metadata"]["uid"] for pod in installed.node_pods().values()}
+    certificate = installed.certificate()
     mark = uuid4().hex[:6]
     options = [f"--set-string={part}.podAnnotations.update={mark}" for part in ("node", "orchestrator")]
     started: list[str] = []
@@ -37,8 +40,25 @@ def test_nobody_fails_while_the_nodes_and_the_orchestrator_are_updated(
             time.sleep(0.5)
         update.result()
     assert not before & {pod["metadata"]["uid"] for pod in installed.node_pods().values()}
+    assert installed.certificate() == certificate, "jobs that run trust the authority that they were started with"
     assert len(started) > 2, "too few calls to say anything"
     shared.wait_more()
     failed = [each for name in ("a", "b", *started) for each in team.events(name) if "FailedPrepare" in each]
     assert not failed, failed
     print(f"{len(started)} pods were started during the update; the longest pause of a turn was {shared.pause():.1f} s")
+
+
+def test_jobs_go_on_when_the_certificates_are_made_anew(
+    cluster: Cluster, installed: Installation, groups: Groups, team: Team
+) -> None:
+    shared = sharing(team, groups.create(node=NODE), "a", "b", node=NODE)
+    before = installed.certificate()
+    cluster.kubectl("delete", "secret", "timeslice-orchestrator-tls", f"--namespace={NAMESPACE}")
+    installed.install()
+    assert installed.certificate()["ca.crt"] != before["ca.crt"]
+    shared.wait_more()  # by connections that were there
+    for pod in (*installed.orchestrator_pods(), installed.node_pods()[NODE]["metadata"]["name"]):
+        cluster.kubectl("delete", "pod", pod, f"--namespace={NAMESPACE}")
+    installed.wait_ready()
+    shared.wait_more(limit_s=VOLUMES_S)  # by new ones
+    print(f"the longest pause of a turn was {shared.pause():.1f} s")
