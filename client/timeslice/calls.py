@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import grpc
 
+    from timeslice.lifetime import Followed
+
 Method: TypeAlias = "grpc.UnaryUnaryMultiCallable[Any, Any]"
 
 
@@ -53,3 +55,13 @@ def sync_sleep(seconds: float) -> None:
 async def async_sleep(seconds: float) -> None:
     """Pauses the task."""
     await asyncio.sleep(seconds)
+
+
+def sync_close(session: Followed, until: float) -> None:
+    """Ends the session in this thread, until that time (monotonic seconds)."""
+    session.end(until)
+
+
+async def async_close(session: Followed, until: float) -> None:
+    """The same in a thread of its own, so that the loop goes on meanwhile. Cancelling it ends the wait alone."""
+    await asyncio.to_thread(session.end, until)

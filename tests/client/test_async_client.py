@@ -132,3 +132,21 @@ async def test_the_client_closes_at_the_end_of_its_block(fake: FakeOrchestrator)
     async with AsyncOrchestratorClient(fake.address, job_id="job-a") as client:
         await client.acquire("g")
     assert fake.holders == []
+
+
+async def test_the_loop_goes_on_while_the_client_closes(fake: FakeOrchestrator) -> None:
+    client = AsyncOrchestratorClient(fake.address, job_id="job-a")
+    await client.acquire("g")
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def slow() -> None:
+        loop.call_soon_threadsafe(told.set)
+        await asyncio.sleep(0.3)
+
+    fake.faults["Yield"].append(slow)
+    closing = asyncio.create_task(client.aclose())
+    await told.wait()
+    assert not closing.done()
+    await closing
+    assert fake.holders == []

@@ -11,6 +11,7 @@ from timeslice import lifetime
 from timeslice._async.asking import end
 from timeslice._async.lease import AsyncLease, acquire
 from timeslice._async.region import AsyncIdle, AsyncRegion
+from timeslice.calls import async_close
 from timeslice.decorate import decorate
 from timeslice.regions import regions_of
 from timeslice.session import ClientOptions, Session
@@ -140,7 +141,8 @@ class AsyncOrchestratorClient:
 
     async def aclose(self) -> None:
         """Gives everything back and closes the connection, within 3 s. It is called when the process ends anyway."""
-        self._session.end(time.monotonic() + lifetime.EXIT_BUDGET_S)
+        if not (self._session.forked or self._session.closed):
+            await async_close(self._session, time.monotonic() + lifetime.EXIT_BUDGET_S)
 
     async def __aenter__(self) -> AsyncOrchestratorClient:
         return self

@@ -12,6 +12,7 @@ from timeslice import lifetime
 from timeslice._sync.asking import end
 from timeslice._sync.lease import Lease, acquire
 from timeslice._sync.region import Idle, Region
+from timeslice.calls import sync_close
 from timeslice.decorate import decorate
 from timeslice.regions import regions_of
 from timeslice.session import ClientOptions, Session
@@ -141,7 +142,8 @@ class OrchestratorClient:
 
     def close(self) -> None:
         """Gives everything back and closes the connection, within 3 s. It is called when the process ends anyway."""
-        self._session.end(time.monotonic() + lifetime.EXIT_BUDGET_S)
+        if not (self._session.forked or self._session.closed):
+            sync_close(self._session, time.monotonic() + lifetime.EXIT_BUDGET_S)
 
     def __enter__(self) -> OrchestratorClient:
         return self
