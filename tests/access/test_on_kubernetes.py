@@ -64,8 +64,8 @@ class Cluster:
         except grpc.aio.AioRpcError as error:
             raise status.from_rpc(error) from error
 
-    async def acquire(self, who: Metadata, job: str, group: str = "g") -> Any:
-        request = pb.AcquireRequest(request_id=f"r-{job}", job_id=job, group_id=group, wait_s=2, holder="a test")
+    async def acquire(self, who: Metadata, job: str, group: str = "g", *, wait_s: float = 2.0) -> Any:
+        request = pb.AcquireRequest(request_id=f"r-{job}", job_id=job, group_id=group, wait_s=wait_s, holder="a test")
         return await self.call(self.stub.Acquire(request, metadata=who))
 
 
@@ -193,7 +193,7 @@ async def test_another_namespace_cannot_take_over_a_jobs_name(cluster: Cluster) 
 async def test_pods_are_not_shown_the_ids_of_others_requests(cluster: Cluster) -> None:
     owner, waiting = await cluster.pod("a", job="job-a"), await cluster.pod("b", job="job-b")
     await cluster.acquire(owner, "job-a")
-    await cluster.acquire(waiting, "job-b")
+    await cluster.acquire(waiting, "job-b", wait_s=0.1)
     group = await cluster.call(cluster.stub.GetGroup(pb.GetGroupRequest(group_id="g"), metadata=owner))
     assert [(waiter.job_id, waiter.request_id) for waiter in group.waiters] == [("job-b", "")]
 
