@@ -24,7 +24,7 @@ def answer_of(world: World, socket: Path) -> orchestrator_pb2.AcquireResponse:
         return orchestrator_pb2_grpc.OrchestratorStub(channel).Acquire(request, timeout=10)
 
 
-def test_a_stale_leader_grants_nothing_and_its_end_is_no_matter() -> None:
+def test_a_stale_leader_grants_nothing_and_everybody_is_served_when_it_has_ended() -> None:
     with tempfile.TemporaryDirectory(prefix="ts-") as name, living(Path(name)) as world:
         assert world.served(0.0, within_s=60)
         stale_socket = world.socket
