@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import socket
 import subprocess
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from embedded import environment, timeslice
+from timeslice.cli import main as cli
 from timeslice.cli.main import main, parser_of_all
 from timeslice.cli.options import made
 from timeslice_api.errors import ConfigError
 
-COMMANDS = ["up", "run", "status", "release", "drain", "resume", "reset", "doctor", "orchestrator", "node"]
+COMMANDS = [command.__name__.rpartition(".")[2] for command in cli.COMMANDS]
 
 
 @pytest.fixture(autouse=True)
@@ -42,29 +44,50 @@ def test_every_commands_help_ends_with_examples(capsys: pytest.CaptureFixture[st
     assert f"examples:\n  timeslice {command}" in help_of(capsys, command)
 
 
+def twins(command: str) -> dict[str, argparse.Action]:
+    """Options of a command by the variable that they name."""
+    named = [(action, re.search(r"\[env (\w+)\]", action.help or "")) for action in parsers()[command]._actions]
+    return {found[1]: action for action, found in named if found}
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    (commands,) = (each for each in parser_of_all()._actions if isinstance(each, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_that_has_a_twin_in_the_environment_takes_it(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    for twin in twins(command):
+        monkeypatch.setenv(twin, f"/value-of-{twin}")
+    taken = {twin: action.default for twin, action in twins(command).items() if twin != "TIMESLICE_GROUP_ID"}
+    assert taken == {twin: f"/value-of-{twin}" for twin in taken}
+
+
+def test_the_group_of_a_run_comes_from_the_environment_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twins = {twin for command in COMMANDS for twin in re.findall(r"\[env\s+(\w+)\]", help_of(capsys, command))}
-    assert len(twins) >= 14
-    for twin in twins:
-        monkeypatch.setenv(twin, "/from-the-environment")
-    parser = parser_of_all()
-    for words in (["up"], ["node"], ["doctor"], ["orchestrator"], ["status"], ["run", "true"]):
-        if words[0] in {"status", "run"}:
-            values = vars(parser.parse_args(words))
-            assert str(values["orchestrator"]) == "/from-the-environment"
-        else:
-            with pytest.raises(SystemExit):  # neither a backend nor a level of the log has that name
-                parser.parse_args(words)
-            assert "'/from-the-environment' (or TIMESLICE_" in capsys.readouterr().err
-    monkeypatch.setenv("TIMESLICE_BACKEND", "cuda")
-    monkeypatch.setenv("TIMESLICE_DRA_MODE", "slots")
-    monkeypatch.setenv("TIMESLICE_LOG_LEVEL", "DEBUG")
-    values = vars(parser_of_all().parse_args(["node"]))
-    assert (values["backend"], values["dra_mode"], values["log_level"]) == ("cuda", "slots", "DEBUG")
-    taken = {name for name, value in values.items() if str(value) == "/from-the-environment"}
-    assert taken >= {"node_name", "dev_root", "proc_root", "cgroup_root", "libcuda", "libnvml", "socket", "state_dir"}
+    monkeypatch.setenv("TIMESLICE_GROUP_ID", "g")  # the option may be repeated, so this one is no default of it
+    main(["run", "--job", "a", "--", "true"])
+    assert "no node is known" in capsys.readouterr().err
+
+
+def test_the_commands_together_have_all_twins_that_the_readme_names() -> None:
+    assert {twin for command in COMMANDS for twin in twins(command)} >= {
+        *("TIMESLICE_ORCHESTRATOR", "TIMESLICE_NODE_SOCKET", "TIMESLICE_TOKEN_FILE", "TIMESLICE_TOKENS"),
+        *("TIMESLICE_TLS_CA", "TIMESLICE_TLS_CERT", "TIMESLICE_TLS_KEY", "TIMESLICE_STATE_DIR", "TIMESLICE_GROUPS"),
+    }
+
+
+@pytest.mark.parametrize("command", ["up", "node", "orchestrator"])
+def test_a_choice_from_the_environment_that_is_none_is_refused_by_both_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("TIMESLICE_LOG_LEVEL", "loud")
+    with pytest.raises(SystemExit):
+        main([command])
+    assert "'loud' (or TIMESLICE_LOG_LEVEL) is not one of" in capsys.readouterr().err
 
 
 def test_no_platform_at_all_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,7 @@ from timeslice_api.names import checked_name
 from timeslice.cli.options import Subparsers, add_command
 
 EXAMPLES = """\
-  echo "tokens:" > tokens.yaml
-  timeslice token --role node --node node-1 --out node-1.token >> tokens.yaml
+  timeslice token --role node --node node-1 --out node-1.token >> tokens.yaml      (begins with the line "tokens:")
   timeslice token --role job --job job-a --job job-b --out trainers.token >> tokens.yaml
   timeslice token --role admin --out admin.token >> tokens.yaml
 then `timeslice orchestrator --tokens tokens.yaml`, and the token's file to its owner alone:
