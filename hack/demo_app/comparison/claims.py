@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from comparison.measures import JobRecord, RunRecord, rises
 
 RISE = 0.02  # reward by which the last quarter of a curve must exceed the first
+REWARD_SHARE = (0.3, 0.6)  # of a step, as in reinforcement learning on code
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def check(outcome: Outcome) -> list[Claim]:
         _rewards_rise(outcome),
         _out_of_memory(outcome),
         _faster(outcome),
+        _reward_share(outcome),
         Claim(
             "state_was_parked",
             "The jobs took turns, and their state went to host memory and back",
@@ -95,6 +97,16 @@ def _faster(outcome: Outcome) -> Claim:
     if not holds:
         evidence += f"; each phase took {_slowdown(outcome):.1f} x as long as alone: were the CPU cores busy otherwise?"
     return Claim("faster_together", "Together they need less time than one after the other", holds, evidence)
+
+
+def _reward_share(outcome: Outcome) -> Claim:
+    low, high = REWARD_SHARE
+    shares = {name: run.jobs[name].phases().off_share for name, run in outcome.alone.items()}
+    holds = bool(shares) and all(low <= share <= high for share in shares.values())
+    evidence = ", ".join(f"{name} {share:.0%} alone" for name, share in shares.items())
+    if not holds:
+        evidence += "; more when the CPU cores are busy otherwise, since it starts many processes"
+    return Claim("reward_share", f"Rewards take {low:.0%} to {high:.0%} of a step", holds, evidence)
 
 
 def _slowdown(outcome: Outcome) -> float:

@@ -41,6 +41,11 @@ class Phases:
         return self.on_s + self.off_s
 
     @property
+    def off_share(self) -> float:
+        """Share of that cycle in which it needs no device, 0 to 1."""
+        return self.off_s / self.alone_s
+
+    @property
     def occupied_s(self) -> float:
         """How long a turn keeps the device from others (G)."""
         return self.restore_s + self.on_s + self.snapshot_s

@@ -41,7 +41,7 @@ class Demonstration:
             PlatformError, EmulatorError: the platform did not start.
             JobError, PlatformLostError, RunTimeoutError: a run went wrong.
         """
-        setting = self._setting
+        setting, started_at = self._setting, time.monotonic()
         plan = Plan(setting.jobs, setting.steps)
         with ExitStack() as stack:
             self._screen.say("starting the emulated GPU, the platform and the training programs ...")
@@ -57,7 +57,8 @@ class Demonstration:
             unmanaged = self._conduct(plan.unmanaged, started[plan.unmanaged])
             counted = _counted(watch.readings, before, after, first_grant=_first_grant(alone))
         outcome = Outcome(alone, together, unmanaged, counted.handoff_count, counted.bytes_parked)
-        return report(outcome, counted, setting, check(outcome))
+        whole_s = time.monotonic() - started_at
+        return report(outcome, counted, setting, claims=check(outcome), whole_s=whole_s)
 
     def _start_jobs(self, stack: ExitStack, place: Platform, plan: Plan) -> dict[Run, list[JobProcess]]:
         """All processes of all runs at once: each loads its programs and waits at the start line, taking no device."""

@@ -55,17 +55,24 @@ class Counted:
     duty_cycle: float
 
 
-def report(outcome: Outcome, counted: Counted, setting: Setting, claims: list[Claim]) -> dict[str, Any]:
-    """The report."""
+NEAR = 0.1  # how near, in parts of the closed form, a measured duty cycle is to be
+
+
+def report(
+    outcome: Outcome, counted: Counted, setting: Setting, *, claims: list[Claim], whole_s: float
+) -> dict[str, Any]:
+    """The report. `whole_s` is the wall time of the whole demonstration."""
     snapshots = spread([h.lock_s + h.checkpoint_s for h in counted.handoffs if h.bytes_parked])
     restores = spread([h.restore_s + h.unlock_s for h in counted.handoffs if h.bytes_restored])
     together = outcome.together
     by_key = {claim.key: claim.holds for claim in claims}
     sharing = [job.phases(snapshots.mean, restores.mean) for job in together.jobs.values()]
+    predicted = duty_cycle(sharing)
     dedicated = [run.jobs[name].phases(snapshots.mean, restores.mean) for name, run in outcome.alone.items()]
     return {
         "ok": all(by_key.values()),
         "claims": [asdict(claim) for claim in claims],
+        "wall_s": whole_s,
         "alone": {
             "wall_s": outcome.alone_s,
             "duty_cycle": sum(run.held_s for run in outcome.alone.values()) / outcome.alone_s,
@@ -76,7 +83,9 @@ def report(outcome: Outcome, counted: Counted, setting: Setting, claims: list[Cl
             "duty_cycle": together.duty_cycle,
             "jobs": {name: _job(job, together) for name, job in together.jobs.items()},
         },
-        "closed_form_duty_cycle": duty_cycle(sharing),
+        "closed_form_duty_cycle": predicted,
+        "duty_cycle_of_closed_form": together.duty_cycle / predicted,
+        "duty_cycle_near_closed_form": abs(together.duty_cycle / predicted - 1) <= NEAR,
         "closed_form": _closed_form(sharing, dedicated),
         "stretch": {name: _wall_s(together.jobs[name], together) / run.wall_s for name, run in outcome.alone.items()},
         "speedup": outcome.speedup,
@@ -115,7 +124,7 @@ def _job(job: JobRecord, run: RunRecord) -> dict[str, Any]:
         "duty_cycle": held_s / wall_s,
         "on_s": phases.on_s,
         "off_s": phases.off_s,
-        "reward_share": phases.off_s / phases.alone_s,
+        "reward_share": phases.off_share,
         "first_reward": job.reward_curve[0],
         "last_reward": job.reward_curve[-1],
     }
