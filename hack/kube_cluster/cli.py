@@ -22,7 +22,7 @@ from kube_cluster.status import report, table
 @ends_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 1 with a message on standard error."""
-    options = _parser().parse_args(arguments)
+    options = parsed(arguments)
     try:
         return int(options.do(options) or 0)
     except ClusterError as error:
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="hack/cluster", description="A real Kubernetes cluster without Docker.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     enter.add_argument("command", nargs=argparse.REMAINDER)
     reboot = command("reboot", lambda options: _node(options).reboot(), "Reboot a worker, as after a power cut.")
     reboot.add_argument("node")
-    return parser
+    return parser.parse_args(arguments)
 
 
 def _up(options: argparse.Namespace) -> None:

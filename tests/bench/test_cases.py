@@ -34,7 +34,7 @@ TINY = Effort(
     soak_s=2.0,
     sick_groups=4,
 )
-BENCH = [sys.executable, "-m", "timeslice_bench"]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def scenario_of(case: str) -> Scenario:
@@ -151,12 +151,20 @@ def test_the_list_names_every_case_and_starts_nothing(capsys: pytest.CaptureFixt
 
 @pytest.mark.processes
 @pytest.mark.timeout(60)
+def test_the_command_measures_the_case_that_it_is_given(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [str(ROOT / "hack/bench"), "acquire_p50_ms", "--quick", "--json", str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [each["case"] for each in json.loads(told.read_text())] == ["acquire_p50_ms"]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
 def test_ctrl_c_ends_the_bench_and_every_process_that_it_started(tmp_path: Path) -> None:
-    here = Path(__file__).resolve().parent
-    hack = here.parent.parent / "hack"
-    path = os.pathsep.join(map(str, (here, hack, hack / "gpu-emulator")))
-    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([*BENCH, "handoffs_per_s"], env=environment, stderr=subprocess.PIPE, text=True) as bench:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    bench_of = [str(ROOT / "hack/bench"), "handoffs_per_s"]
+    with subprocess.Popen(bench_of, env=environment, stderr=subprocess.PIPE, text=True) as bench:
         children = _wait_for_children(bench.pid)
         bench.send_signal(signal.SIGINT)
         _, said = bench.communicate(timeout=30)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from timeslice_chaos.armory import Arm
@@ -11,6 +13,7 @@ from timeslice_chaos.deck import Fault, deal, faults
 from timeslice_chaos.report import to_json
 from timeslice_chaos.run import run
 
+ROOT = Path(__file__).resolve().parents[2]
 WORST = (
     Fault("kill", "orchestrator", "grant-sent", Arm("grant-sent", "kill")),
     Fault("kill", "node", "checkpointed", Arm("checkpointed", "kill", after=True)),
@@ -30,6 +33,17 @@ def test_every_promise_is_kept_through_faults_in_the_middle_of_hand_offs() -> No
     told = json.loads(to_json([report]))
     assert told["violations"] == 0
     assert told["runs"][0]["recovery_s"]["max"] >= told["runs"][0]["recovery_s"]["p50"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.processes
+@pytest.mark.timeout(200)
+def test_the_command_writes_a_report_of_its_seed(tmp_path: Path) -> None:
+    told = tmp_path / "report.json"
+    command = [str(ROOT / "hack/test"), "chaos", "--seed", "1", "--minutes", "0.02", "--json", str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(told.read_text())["violations"] == 0
 
 
 def test_a_seed_deals_every_fault_once_before_any_comes_again_and_always_in_the_same_order() -> None:

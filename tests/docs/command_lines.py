@@ -10,12 +10,12 @@ from contextlib import redirect_stdout
 from functools import cache
 
 import pytest
-import timeslice_bench.__main__ as bench
-import timeslice_chaos.__main__ as chaos
 from comparison import __main__ as demo
 from kube_cluster import cli as cluster
 from shown import ROOT
 from timeslice.cli.main import parser_of_all
+from timeslice_bench import __main__ as bench
+from timeslice_chaos import __main__ as chaos
 
 PARSERS: dict[str, Callable[[list[str]], object]] = {
     "timeslice": lambda words: parser_of_all().parse_args(words),
@@ -44,9 +44,9 @@ def simple_commands(line: str) -> list[list[str]]:
 
 
 def program_of(words: list[str]) -> str | None:
-    """Which of our programs a command runs, be it through another one such as srun."""
+    """Which of our programs a command runs."""
     text = " ".join(words)
-    return next((name for name in PARSERS if re.search(rf"(^|\s){re.escape(name)}(\s|$)", text)), None)
+    return next((name for name in PARSERS if re.search(rf"^{re.escape(name)}(\s|$)", text)), None)
 
 
 def parse(words: list[str]) -> None:
@@ -57,16 +57,18 @@ def parse(words: list[str]) -> None:
     try:
         PARSERS[program](shlex.split(rest))
     except SystemExit as end:
-        assert end.code == 0, f"{program} does not know: {rest}"
+        if end.code != 0:
+            raise AssertionError(f"{program} does not know: {rest}") from end
 
 
 def options_for(text: str) -> set[str]:
     """The options of the program that a text names; of all programs, when it names none."""
-    if "hack/test" in text and "chaos" not in text:
-        return set(re.findall(r"--[a-z-]+", (ROOT / "hack/test").read_text()))
     program = program_of(text.split())
-    commands = [(name, *rest) for name in ([program] if program else PARSERS) for rest in _subcommands(name, text)]
-    return {option for name, *rest in commands for option in re.findall(r"--[a-z][a-z-]+", _help(name, *rest))}
+    if program is None:
+        own = set(re.findall(r"--[a-z-]+", (ROOT / "hack/test").read_text()))  # a shell script
+        return own.union(*(options_for(name) for name in PARSERS))
+    helps = (_help(program, *rest) for rest in _subcommands(program, text))
+    return {option for said in helps for option in re.findall(r"--[a-z][a-z-]+", said)}
 
 
 def _subcommands(program: str, text: str) -> list[tuple[str, ...]]:

@@ -12,22 +12,40 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_lines import options_for, parse, program_of, simple_commands
 from embedded import DEVICE_BYTES, Platform
 from gpu_emulator.emulator import Emulator
 from shown import DOCUMENTS, ROOT, Snippet, commands, snippets
+from timeslice.cli.main import COMMANDS
 
-# Commands that take too long here, or serve for ever, and the file that runs them.
+# Commands that take too long here, or serve for ever: the file that runs them, and how it does.
 ELSEWHERE = {
-    "./hack/demo": "tests/demo/test_demo_runs.py",
-    "./hack/test": ".ci/run",
-    "./hack/lint": ".ci/run",
-    "./hack/bench": "tests/bench/test_cases.py",
-    "timeslice up": "tests/cli/test_up.py",
+    "./hack/demo": ("tests/demo/test_demo_runs.py", 'ROOT / "hack/demo"), "--steps", "3"'),
+    "./hack/test chaos": ("tests/chaos/test_run.py", 'ROOT / "hack/test"), "chaos"'),
+    "./hack/test": (".ci/run", "\nstep ./hack/test\n"),
+    "./hack/lint": (".ci/run", "\nstep ./hack/lint\n"),
+    "./hack/bench": ("tests/bench/test_cases.py", 'ROOT / "hack/bench"), "acquire_p50_ms", "--quick"'),
+    "timeslice up": ("tests/client/embedded.py", '[str(TIMESLICE), "up"'),
 }
+
+# Programs of others, and options of theirs that a sentence names.
+FOREIGN = {"docker", "echo", "helm", "kubectl", "openssl", "pip-audit", "python"}
+OTHERS_OPTIONS = {"--no-hooks", "--overlap"}
+NO_COMMANDS = re.compile(r"(apiVersion|config|env|audit):", re.ASCII)  # objects of Kubernetes, and a log
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
 SHELL = [(snippet, command) for snippet in snippets("sh") for command in commands(snippet)]
 HERE = [(snippet, command) for snippet, command in SHELL if not any(command.startswith(name) for name in ELSEWHERE)]
+
+OURS = [
+    (snippet, words)
+    for language in ("sh", "shell", "text")
+    for snippet in snippets(language)
+    if not NO_COMMANDS.match(snippet.text)
+    for command in commands(snippet)
+    for words in simple_commands(command)
+    if program_of(words)
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +72,66 @@ def test_a_command_of_the_documents_runs(platform: Platform, snippet: Snippet, c
 
 
 @pytest.mark.parametrize(("command", "runner"), ELSEWHERE.items())
-def test_a_command_that_is_not_run_here_is_run_by_the_file_that_is_named(command: str, runner: str) -> None:
-    words = command.removeprefix("./").split()
-    used = [ROOT / runner, *(ROOT / runner).parent.glob("*.py"), ROOT / "tests/client/embedded.py"]
-    text = "\n".join(path.read_text() for path in used)
-    assert all(re.search(rf"\b{re.escape(Path(word).name)}\b", text) for word in words)
+def test_a_command_that_is_not_run_here_is_run_by_the_file_that_is_named(command: str, runner: tuple[str, str]) -> None:
+    file, call = runner
+    assert call in (ROOT / file).read_text()
+
+
+@pytest.mark.parametrize(("snippet", "words"), OURS, ids=[f"{at.place} {' '.join(words)}" for at, words in OURS])
+def test_a_command_of_ours_is_one_that_its_program_knows(snippet: Snippet, words: list[str]) -> None:
+    parse(words)
+
+
+def test_a_command_with_an_option_that_was_renamed_would_be_found() -> None:
+    with pytest.raises(AssertionError, match="--no-such"):
+        parse(["timeslice", "status", "--no-such"])
+
+
+def test_every_block_of_plain_text_is_commands_that_are_known_or_is_named_as_something_else() -> None:
+    known = {*FOREIGN, "timeslice", "./hack/test"}
+    strange = [
+        f"{snippet.place}: {command}"
+        for snippet in snippets("text")
+        if not NO_COMMANDS.match(snippet.text)
+        for command in commands(snippet)
+        if simple_commands(command)[0][0] not in known
+    ]
+    assert not strange
+
+
+def test_an_option_in_a_sentence_is_one_of_the_program_or_of_some_program() -> None:
+    unknown = [
+        f"{document.relative_to(ROOT)}: {span}"
+        for document in DOCUMENTS
+        for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", document.read_text())
+        for option in re.findall(r"(?:^|\s)(--[a-z][a-z-]+)", span)
+        if option not in OTHERS_OPTIONS and option not in options_for(span)
+    ]
+    assert not unknown
+
+
+def test_every_example_of_the_command_line_is_one_that_it_takes() -> None:
+    examples = [
+        line.strip()
+        for command in COMMANDS
+        for line in command.EXAMPLES.replace("\\\n", " ").splitlines()
+        if line.strip().startswith(("timeslice ", "TIMESLICE_"))
+    ]
+    assert len(examples) >= len(COMMANDS)
+    for example in examples:
+        for words in simple_commands(re.split(r"\s{2,}|\s\(", example)[0]):
+            parse(words)
+
+
+@pytest.mark.parametrize("command", [line for each in snippets("text") for line in commands(each) if "helm" in line])
+def test_the_values_that_the_documents_set_are_values_of_the_chart(command: str) -> None:
+    values = yaml.safe_load((ROOT / "deployments/helm/timeslice/values.yaml").read_text())
+    for pairs in re.findall(r"--set (\S+)", command):
+        for pair in pairs.split(","):
+            found = values
+            for key in pair.partition("=")[0].split("."):
+                assert key in found, pair
+                found = found[key]
 
 
 @pytest.mark.parametrize("snippet", snippets("python"), ids=lambda snippet: snippet.place)

@@ -36,7 +36,7 @@ EXIT_CLAIM_FAILED, EXIT_BROKEN, EXIT_INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
 examples:
-  ./hack/demo                        the whole demonstration, about 2 minutes
+  ./hack/demo                        the whole demonstration, 2 minutes
   ./hack/demo --quick                6 steps per job, less than 40 seconds
   ./hack/demo --json report.json     the report as JSON too
   ./hack/demo --keep /tmp/demo       keep logs and every event of every job
@@ -46,7 +46,8 @@ exit status: 0 all claims hold, 1 a claim does not hold, 2 it could not be run, 
 """
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="hack/demo",
         description="Two GRPO training jobs take turns on one emulated GPU whose memory cannot hold both.",
@@ -82,7 +83,7 @@ def _positive(kind: type) -> Any:
 @ends_when_unread
 def main(arguments: list[str] | None = None) -> int:
     """Runs the demonstration and prints the report; the exit status."""
-    options = _options(arguments)
+    options = parsed(arguments)
     console = _Console() if sys.stdout.isatty() else _Console(width=100)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)

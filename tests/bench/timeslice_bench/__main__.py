@@ -33,10 +33,7 @@ PARTS = {"cluster": CLUSTER_CASES, "takeover": TAKEOVER_CASES, "scale": SCALE_CA
 @ends_when_unread
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmarks. Status 0 when every case could be measured, whether or not its goal is met."""
-    parser = _parser()
-    arguments = parser.parse_intermixed_args(argv)
-    if unknown := [case for case in arguments.cases if case not in (*ALL_CASES, *PARTS)]:
-        parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(ALL_CASES)}")
+    arguments = parsed(argv)
     if arguments.list:
         print("\n".join(f"{case.name:<25} {case.what} ({case.unit})" for case in ALL_CASES.values()))
         return 0
@@ -52,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(isinstance(result, Failure) for result in results))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="hack/bench", description="The benchmarks of Timeslice.")
     parser.add_argument(
         "cases",
@@ -68,7 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", metavar="N", type=float, help="how long soak_growth_mb runs; default 2")
     parser.add_argument("--plot", metavar="FILE", type=Path, help="an SVG of how the figures of `scale` grow")
     parser.add_argument("--profile", metavar="DIR", type=Path, help="leave cProfile data of the orchestrator there")
-    return parser
+    arguments = parser.parse_intermixed_args(argv)
+    if unknown := [case for case in arguments.cases if case not in (*ALL_CASES, *PARTS)]:
+        parser.error(f"no case is named {unknown[0]!r}; there are {', '.join(ALL_CASES)}")
+    return arguments
 
 
 def _chosen(cases: Sequence[str]) -> list[str]:
