@@ -35,7 +35,11 @@ _PARENT_MODE: Final = 0o711  # other users of the machine cannot list the claims
 _SOCKET_MODE: Final = 0o666  # a pod may run as any user; who can reach the folder at all, the mount decides
 _STOP_GRACE_S: Final = 0.5
 # What a pod can make the node keep for it.
-_LIMITS: Final = (("grpc.max_receive_message_length", 64 << 10), ("grpc.max_concurrent_streams", 64))
+_LIMITS: Final = (
+    ("grpc.max_receive_message_length", 64 << 10),
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.max_allowed_incoming_connections", 256),  # each of a job's processes has one
+)
 _OPTIONS: Final = dict((*SERVER_PINGS, *SERVER_LIMITS, *_LIMITS, ("grpc.so_reuseport", 0)))
 _CALLS_AT_ONCE: Final = 64
 

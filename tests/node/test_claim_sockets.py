@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
 Jobs = Callable[..., Puppet]
 JOB_A = {"TIMESLICE_JOB_ID": "job-a"}
-HANDSHAKE = "grpc.server_handshake_timeout_ms"
+HANDSHAKE, CONNECTIONS = "grpc.server_handshake_timeout_ms", "grpc.max_allowed_incoming_connections"
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ async def test_connections_of_a_pod_that_say_nothing_keep_nobody_out_and_are_let
     monkeypatch.setitem(claim_sockets._OPTIONS, HANDSHAKE, 1_000)
     path = kube.door(await kube.prepare(kube.pod())).path
     neighbour = kube.door(await kube.prepare(kube.pod(), "job-b", devices=(1,)))
-    silent = [await asyncio.open_unix_connection(path) for _ in range(500)]
+    silent = [await asyncio.open_unix_connection(path) for _ in range(200)]
     async with Door(path) as door, neighbour, asyncio.timeout(20):
         await door.register()
         await neighbour.register("job-b")
@@ -147,6 +148,22 @@ async def test_connections_of_a_pod_that_say_nothing_keep_nobody_out_and_are_let
             writer.close()
             await writer.wait_closed()
         await door.register()
+
+
+async def test_a_pod_has_so_many_connections_and_no_more_and_each_that_ends_leaves_its_place(
+    kube: ClaimWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert claim_sockets._OPTIONS[CONNECTIONS] == 256
+    monkeypatch.setitem(claim_sockets._OPTIONS, CONNECTIONS, 4)
+    path = kube.door(await kube.prepare(kube.pod())).path
+    async with kube.door(await kube.prepare(kube.pod(), "job-b", devices=(1,))) as neighbour:
+        for _ in range(3):
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(4):
+                    await (await stack.enter_async_context(Door(path))).register()
+                with pytest.raises(Unavailable):
+                    await (await stack.enter_async_context(Door(path))).register()
+                await neighbour.register("job-b")
 
 
 async def test_a_flood_of_bytes_is_refused(kube: ClaimWorld) -> None:
