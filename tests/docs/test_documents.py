@@ -30,7 +30,7 @@ ELSEWHERE = {
 
 # Programs of others, and options of theirs that a sentence names.
 FOREIGN = {"docker", "echo", "helm", "kubectl", "openssl", "pip-audit", "python"}
-OTHERS_OPTIONS = {"--no-hooks", "--overlap"}
+OTHERS_OPTIONS = {"--no-hooks", "--overlap", "--reset-then-reuse-values", "--reuse-values"}
 NO_COMMANDS = re.compile(r"(apiVersion|config|env|audit):", re.ASCII)  # objects of Kubernetes, and a log
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
@@ -166,13 +166,21 @@ def test_the_commands_that_make_tokens_make_a_good_tokens_file(tmp_path: Path) -
     assert [caller.name for caller in found.values()] == ["token 'node-1'", "token 'job-a'"]
 
 
-def test_links_between_the_documents_lead_to_files_that_exist() -> None:
+def headings(document: Path) -> set[str]:
+    """The anchors that a document's headings get."""
+    lines = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_links_between_the_documents_lead_to_files_and_headings_that_exist() -> None:
+    pages = [*DOCUMENTS, ROOT / "CHANGELOG.md", *ROOT.glob("hack/*/README.md"), *ROOT.glob("examples/*/README.md")]
     broken = [
-        f"{document.relative_to(ROOT)}: {target}"
-        for document in DOCUMENTS
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text())
-        if not (document.parent / target).exists()
+        f"{page.relative_to(ROOT)}: {target}#{anchor}"
+        for page in pages
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^)#:]*)\)", page.read_text())
+        if not (to := page.parent / target if target else page).exists() or (anchor and anchor not in headings(to))
     ]
+    assert len(pages) >= 8
     assert not broken
 
 
