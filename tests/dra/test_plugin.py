@@ -32,6 +32,14 @@ async def test_lanes_of_all_groups_are_published_with_what_nvml_tells(world: Plu
     assert {"job_trainer", "job_evaluator"} < set(lane["capacity"])
 
 
+async def test_metrics_tell_how_many_slices_and_devices_the_node_publishes(world: PluginWorld) -> None:
+    plugin = await world.start()
+    await world.until(lambda: len(world.devices()) == 4)
+    read = plugin.metrics.registry.get_sample_value
+    await world.until(lambda: read("timeslice_resource_slices_published") == len(world.server.all(SLICES)))
+    assert read("timeslice_devices_published", {"mode": "lanes"}) == 4
+
+
 async def test_a_new_group_s_lanes_are_published_within_a_second(world: PluginWorld) -> None:
     await world.start()
     await world.until(lambda: len(world.devices()) == 4)

@@ -257,13 +257,49 @@ def test_prometheus_knows_the_certificate_of_what_it_reads(values_file: str, tmp
             assert is_for(made[f"timeslice-{component}-tls"], endpoint["tlsConfig"]["serverName"])
 
 
-def test_every_probe_of_what_listens_by_tls_speaks_tls() -> None:
+@pytest.mark.parametrize(("kind", "ready"), [("DaemonSet", "/readyz"), ("Deployment", "/healthz")])
+def test_probes_ask_by_tls_and_give_a_slow_start_minutes(kind: str, ready: str) -> None:
+    """One that stands by for the orchestrator never leads, which is what /readyz asks, and is as ready as can be."""
+    (daemon,) = of_kind(rendered(), kind)
+    (container,) = daemon["spec"]["template"]["spec"]["containers"]
+    start, live, serves = (container[f"{name}Probe"] for name in ("startup", "liveness", "readiness"))
+    assert [probe["httpGet"]["path"] for probe in (start, live, serves)] == ["/healthz", "/healthz", ready]
+    for probe in (start, live, serves):
+        assert (probe["httpGet"]["port"], probe["httpGet"]["scheme"]) == ("telemetry", "HTTPS")
+    assert start["periodSeconds"] * start["failureThreshold"] >= 300
+
+
+def test_without_the_prometheus_operator_there_is_nothing_of_it() -> None:
+    assert of_kind(rendered(), "PodMonitor") == []
+
+
+def test_both_daemons_outlive_jobs_when_a_node_is_short_of_room() -> None:
     objects = rendered()
-    for kind in ("DaemonSet", "Deployment"):
-        (daemon,) = of_kind(objects, kind)
-        (container,) = daemon["spec"]["template"]["spec"]["containers"]
-        probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
-        assert [(probe["port"], probe["scheme"]) for probe in probes] == [("telemetry", "HTTPS")] * 3
+    classes = {
+        kind: of_kind(objects, kind)[0]["spec"]["template"]["spec"]["priorityClassName"]
+        for kind in ("DaemonSet", "Deployment")
+    }
+    assert classes == {"DaemonSet": "system-node-critical", "Deployment": "system-cluster-critical"}
+    chosen = rendered("--set=node.priorityClassName=high,orchestrator.priorityClassName=low")
+    assert of_kind(chosen, "DaemonSet")[0]["spec"]["template"]["spec"]["priorityClassName"] == "high"
+    assert of_kind(chosen, "Deployment")[0]["spec"]["template"]["spec"]["priorityClassName"] == "low"
+
+
+def test_the_network_lets_jobs_and_nodes_to_the_orchestrator_and_only_readers_of_metrics_to_nodes() -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(rendered(), "NetworkPolicy")}
+    orchestrator, node = policies["timeslice-orchestrator"], policies["timeslice-node"]
+    for name, spec in (("orchestrator", orchestrator), ("node", node)):
+        assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == name
+        assert spec["policyTypes"] == ["Ingress"]
+    everybody = {"namespaceSelector": {}}
+    calls, metrics = orchestrator["ingress"]
+    assert (calls["ports"], metrics["ports"]) == ([{"port": "grpc"}], [{"port": "telemetry"}])
+    (nodes, jobs) = calls["from"]
+    assert nodes["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "node"
+    assert jobs == everybody
+    assert node["ingress"] == [{"ports": [{"port": "telemetry"}], "from": [everybody]}]
+    closed = of_kind(rendered("--set=networkPolicy.metrics=null"), "NetworkPolicy")
+    assert "telemetry" not in str(closed)
 
 
 def test_where_the_api_server_has_no_mutating_policies_the_chart_has_none() -> None:

@@ -53,12 +53,14 @@ def test_host_memory_counts_what_is_parked_and_not_what_is_on_the_devices() -> N
 
 def test_only_copies_move_bytes() -> None:
     metrics, registry = made()
-    for step in Step:
-        metrics.step(step, 0.5, 100)
+    took = dict(zip(Step, (0.5, 1.5, 2.5, 3.5), strict=True))
+    for step, seconds in took.items():
+        metrics.step(step, seconds, 100)
     shown = lines(registry)
     assert "timeslice_node_parked_bytes_total 100.0" in shown
     assert "timeslice_node_restored_bytes_total 100.0" in shown
-    assert 'timeslice_node_step_seconds_sum{step="lock"} 0.5' in shown
+    for step, seconds in took.items():
+        assert f'timeslice_node_step_seconds_sum{{step="{step.value}"}} {seconds}' in shown
 
 
 def test_however_many_reasons_there_are_the_labels_stay_few() -> None:

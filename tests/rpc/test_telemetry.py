@@ -98,6 +98,15 @@ def test_hand_offs_and_their_steps_are_told_by_how_long_they_took() -> None:
     assert value(telemetry, "timeslice_handoff_step_seconds_count", group="g", step="lock") is None
 
 
+def test_each_step_of_a_hand_off_has_its_own_time() -> None:
+    telemetry = Telemetry()
+    took = {"lock": 0.25, "checkpoint": 8.0, "restore": 4.0, "unlock": 0.5}
+    timings = Timings(**{f"{step}_s": seconds for step, seconds in took.items()})
+    telemetry.stepped(Tick(), [HandedOver(("g",), 13.0, (("g", timings),))])
+    name = "timeslice_handoff_step_seconds_sum"
+    assert {step: value(telemetry, name, group="g", step=step) for step in took} == took
+
+
 def test_totals_of_hand_offs_have_units() -> None:
     totals = GroupTotals(grants=3, handoffs=2, bytes_parked=10, bytes_restored=20, lock_s=0.5, handoff_s=4.0)
     engine = SimpleNamespace(groups=lambda: [GroupView("g", (("d1", "n1", False),), duty_cycle=0.25, totals=totals)])
@@ -105,6 +114,8 @@ def test_totals_of_hand_offs_have_units() -> None:
     assert value(telemetry, "timeslice_leader") == 0
     telemetry.leads(cast(Engine, engine))
     assert value(telemetry, "timeslice_leader") == 1
+    assert value(telemetry, "timeslice_grants_total", group="g") == 3
+    assert value(telemetry, "timeslice_parked_bytes_total", group="g") == 10
     assert value(telemetry, "timeslice_restored_bytes_total", group="g") == 20
     assert value(telemetry, "timeslice_duty_cycle_ratio", group="g") == 0.25
     assert value(telemetry, "timeslice_group_devices_unreachable", group="g") == 1
