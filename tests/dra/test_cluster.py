@@ -9,6 +9,7 @@ import pytest_asyncio
 from dra_kubeletplugin.apiserver import NODES
 from dra_samples import GIB, NODE
 from fake_api_server import FakeApiServer
+from timeslice_api.kinds import TimesliceGroup, decode_group
 from timeslice_driver.dra.cluster import GROUPS, Cluster
 
 
@@ -79,6 +80,24 @@ async def test_what_the_orchestrator_writes_all_the_time_is_no_news(followed: Fo
     assert followed.changes == changes + 1
     assert followed.cluster.groups is not None
     assert followed.cluster.groups["rl-a"].jobs == ("x", "y")
+
+
+async def test_a_change_of_one_group_is_no_work_for_the_others(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+
+    def decode(raw: dict[str, Any]) -> TimesliceGroup:
+        decoded.append(raw["metadata"]["name"])
+        return decode_group(raw)
+
+    monkeypatch.setattr("timeslice_driver.dra.cluster.decode_group", decode)
+    for number in range(20):
+        await followed.server.put(GROUPS, raw_group(f"other-{number}"))
+        await followed.next()
+    await followed.server.put(GROUPS, raw_group("rl-a", jobs=["x", "y"]))
+    await followed.next()
+    assert decoded == [*(f"other-{number}" for number in range(20)), "rl-a"]
 
 
 async def test_a_new_label_of_the_node_is_news(followed: Followed) -> None:

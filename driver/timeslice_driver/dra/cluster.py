@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dra_kubeletplugin.apiserver import NODES, ApiServer, Object, Reflector, Resource
+from dra_kubeletplugin.apiserver import NODES, ApiServer, Change, Object, Reflector, Resource
 from timeslice_api.errors import ConfigError
 from timeslice_api.kinds import TimesliceGroup, bytes_of, decode_group
 from timeslice_api.kinds import names as kinds
@@ -29,9 +29,8 @@ class Cluster:
     def __init__(self, api: ApiServer, node_name: str, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._node_name = node_name
-        self._kept: dict[str, Object] = {}  # by UID: what counts of a group, to know an idle change from a real one
         self._groups: dict[str, TimesliceGroup] = {}
-        self._group_objects = Reflector(api, GROUPS, keep=_of_group, on_change=lambda _: self._refresh())
+        self._group_objects = Reflector(api, GROUPS, keep=_of_group, on_change=self._take)
         fields = f"metadata.name={node_name}"
         self._node = Reflector(api, NODES, fields=fields, keep=_of_node, on_change=lambda _: self._refresh_node())
         self._node_seen: Object | None = None
@@ -71,13 +70,18 @@ class Cluster:
     def _node_object(self) -> Object:
         return self._node.by_name(self._node_name) or {}
 
-    def _refresh(self) -> None:
-        """The orchestrator writes a group's status all the time; only what lanes are made of is news."""
-        kept = {uid: _content(raw) for uid, raw in self._group_objects.objects.items()}
-        if kept == self._kept:
+    def _take(self, change: Change) -> None:
+        """The orchestrator writes a group's status all the time; only what lanes are made of is news.
+
+        Each node hears of every group of the cluster, so only the one that changed is decoded.
+        """
+        old, new = (raw and _content(raw) for raw in (change.old, change.new))
+        if old == new:
             return
-        self._kept = kept
-        self._groups = {group.name: group for raw in kept.values() if (group := _decoded(raw))}
+        name = (old or new or {})["metadata"]["name"]
+        others = {other: group for other, group in self._groups.items() if other != name}
+        decoded = _decoded(new) if new else None
+        self._groups = {**others, name: decoded} if decoded else others
         self._changed()
 
     def _refresh_node(self) -> None:
