@@ -1,6 +1,6 @@
 """Many ranks of one job, as torchrun or srun start them: all hold together, and the slowest ends the phase for all.
 
-export TIMESLICE_RANKS_ADDRESS=/tmp/job-a.ranks        # or host:port of rank 0, over several nodes
+export TIMESLICE_RANKS_ADDRESS=$HOME/job-a.ranks   # over several nodes host:port of rank 0, and TIMESLICE_RANKS_KEY
 timeslice run --job job-a --group trainer-group -- torchrun --nproc-per-node 2 examples/ranks.py
 """
 

@@ -1,23 +1,28 @@
 """The connections between the ranks of one job: a star around rank 0, one JSON object a line, no polling.
 
 Everything is on CPU and sockets, since the accelerators may be parked while ranks wait. A rank that dies closes its
-connection, which wakes whoever waits for it.
+connection, which wakes whoever waits for it; when its machine is gone, the kernel tells within half a minute.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
+import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from timeslice_api.errors import ConnectionLost, InvalidRequest
+from timeslice_api.errors import ConfigError, ConnectionLost, InvalidRequest
 
-RETRY_S = 0.1  # while rank 0 does not listen yet
-HELLO_S = 10.0
-_LONGEST = 1 << 20  # bytes of a message
+from timeslice.rank_key import RankKey, StrangerError
+
+RETRY_S: Final = 0.1  # while rank 0 does not listen yet
+_LONGEST: Final = 1 << 20  # bytes of a message
+_OWNER_ONLY: Final = 0o600
+# Seconds, milliseconds for the last; names that Linux has.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
 
 def listen(address: str) -> socket.socket:
@@ -29,6 +34,7 @@ def listen(address: str) -> socket.socket:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             Path(str(where)).unlink(missing_ok=True)
+            os.fchmod(server.fileno(), _OWNER_ONLY)  # which the socket has from its first moment on
         server.bind(where)
         server.listen(1024)
     except OSError as error:
@@ -37,23 +43,58 @@ def listen(address: str) -> socket.socket:
     return server
 
 
-def connect(address: str, within_s: float) -> socket.socket:
-    """A connection to rank 0, which may start later than this one. Raises ConnectionLost after `within_s` seconds."""
-    family, where = _parsed(address)
+def connect(address: str, within_s: float, *, hello: dict[str, Any], key: RankKey | None) -> Link:
+    """A link to rank 0, which has let this one in. Rank 0 may start later than this one.
+
+    Raises:
+        ConnectionLost: not within so many seconds, or somebody else listens there.
+        ConfigError: rank 0 takes this one for none of its job.
+    """
     until = time.monotonic() + within_s
     while True:
-        connection = socket.socket(family, socket.SOCK_STREAM)
-        connection.settimeout(max(RETRY_S, until - time.monotonic()))
         try:
-            connection.connect(where)
-        except OSError as error:
-            connection.close()
-            if time.monotonic() >= until:
-                raise ConnectionLost(f"rank 0 does not listen at {address}: {error}") from error
-            time.sleep(RETRY_S)
-        else:
-            connection.settimeout(None)
-            return connection
+            return _introduced(_dialled(address, until, key), hello, until)
+        except (StrangerError, ssl.SSLError) as error:
+            if not isinstance(error, ssl.SSLEOFError):
+                message = f"who listens at {address} does not have the key of the ranks: {error}"
+                raise ConnectionLost(message, hint="is it another program, or a rank with another file?") from error
+            failure: Exception = error
+        except (OSError, ConnectionLost) as error:
+            failure = error
+        if time.monotonic() >= until:
+            message = f"rank 0 does not listen at {address}: {failure}"
+            raise ConnectionLost(message, hint="did it start, and with the same address?") from failure
+        time.sleep(RETRY_S)
+
+
+def _dialled(address: str, until: float, key: RankKey | None) -> socket.socket:
+    family, where = _parsed(address)
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(max(RETRY_S, until - time.monotonic()))
+        connection.connect(where)
+        if key:
+            connection = encrypted = key.wrapped(connection, accepted=False)
+            encrypted.do_handshake()
+            key.check(encrypted)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _introduced(connection: socket.socket, hello: dict[str, Any], until: float) -> Link:
+    link = Link(connection, "rank 0")
+    try:
+        link.send(**hello)
+        answer = link.receive(max(RETRY_S, until - time.monotonic()))
+    except BaseException:
+        link.close()
+        raise
+    if "refused" in answer:
+        link.close()
+        raise ConfigError(str(answer["refused"]))
+    return link
 
 
 def _parsed(address: str) -> tuple[socket.AddressFamily, Any]:
@@ -72,6 +113,9 @@ class Link:
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for name, value in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._connection = connection
         self._lines = connection.makefile("rb")
         self.name = name
@@ -99,22 +143,3 @@ class Link:
         """Ends the connection."""
         self._lines.close()
         self._connection.close()
-
-
-def accept_all(server: socket.socket, count: int, within_s: float, *, greeting: Callable[[Link], int]) -> list[Link]:
-    """The links of `count` other ranks, by rank. Raises ConnectionLost when they do not all come in time."""
-    until = time.monotonic() + within_s
-    links: dict[int, Link] = {}
-    while len(links) < count:
-        server.settimeout(max(0.001, until - time.monotonic()))
-        try:
-            connection, _ = server.accept()
-        except TimeoutError:
-            raise ConnectionLost(
-                f"{count - len(links)} of {count} other ranks did not come in {within_s:g} s"
-            ) from None
-        link = Link(connection, "a rank")
-        rank = greeting(link)
-        link.name = f"rank {rank}"
-        links[rank] = link
-    return [links[rank] for rank in sorted(links)]

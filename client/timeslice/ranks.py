@@ -16,6 +16,8 @@ from timeslice import rank_link
 from timeslice._sync.asking import register
 from timeslice._sync.client import OrchestratorClient
 from timeslice.decorate import Regions, decorate
+from timeslice.rank_gathering import Gathering
+from timeslice.rank_key import ENV_RANKS_KEY, key_for
 from timeslice.rank_link import Link
 from timeslice.settings import Mode
 
@@ -40,12 +42,13 @@ class RankedClient:
     Args:
         client: of this rank; on ranks other than 0 it registers the process with its node, and acquires nothing.
         rank, world_size: default from torchrun, Slurm, Open MPI or PMI variables.
-        address: where rank 0 listens for the others, a socket path or `host:port` on a network that the job trusts;
-            default TIMESLICE_RANKS_ADDRESS.
+        address: where rank 0 listens for the others, a socket path or `host:port`; default TIMESLICE_RANKS_ADDRESS.
+        key_file: by which ranks know each other, the same for all (see `timeslice.rank_key`); where other machines
+            reach the address it is needed. Default TIMESLICE_RANKS_KEY.
         connect_s: how long ranks wait for each other at the first phase (seconds).
 
     Raises:
-        ConfigError: rank, size or address are not known.
+        ConfigError: rank, size or address are not known, or the key is missing or is none.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class RankedClient:
         rank: int | None = None,
         world_size: int | None = None,
         address: str | None = None,
+        key_file: str | None = None,
         connect_s: float = CONNECT_S,
     ) -> None:
         self.rank = _number(rank, RANK_VARIABLES)
@@ -66,6 +70,8 @@ class RankedClient:
         self._address = address or os.environ.get(ENV_RANKS_ADDRESS, "")
         if not self._alone and not self._address:
             raise ConfigError(f"{ENV_RANKS_ADDRESS} is not set", hint="a path, or host:port of rank 0")
+        key_file = os.environ.get(ENV_RANKS_KEY, "") if key_file is None else key_file
+        self._key = None if self._alone else key_for(self._address, key_file)
         self._server = rank_link.listen(self._address) if self.rank == 0 and not self._alone else None
         self._links: list[Link] = []
 
@@ -157,16 +163,15 @@ class RankedClient:
         if self._links:
             return
         if self._server is not None:
-            self._links = rank_link.accept_all(
-                self._server, self.world_size - 1, self._connect_s, greeting=self._greeting
-            )
+            gathering = Gathering(self._server, self.world_size - 1, key=self._key, greet=self._greeted)
+            self._links = gathering.links(self._connect_s)
+            self._server.close()  # all are there, and nobody else has anything to say
+            self._server = None
             return
-        link = Link(rank_link.connect(self._address, self._connect_s), "rank 0")
-        link.send(rank=self.rank, job_id=self._client.job_id, host=socket.gethostname())
-        self._links = [link]
+        hello = {"rank": self.rank, "job_id": self._client.job_id, "host": socket.gethostname()}
+        self._links = [rank_link.connect(self._address, self._connect_s, hello=hello, key=self._key)]
 
-    def _greeting(self, link: Link) -> int:
-        hello = link.receive(rank_link.HELLO_S)
+    def _greeted(self, hello: Mapping[str, Any]) -> int:
         rank = hello.get("rank")
         if hello.get("job_id") != self._client.job_id or not isinstance(rank, int) or not 0 < rank < self.world_size:
             raise ConfigError(f"{hello} came to {self._address}, where ranks of {self._client.job_id} were expected")

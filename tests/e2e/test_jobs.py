@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from alone import Training, fingerprints
+from chart_rules import succeeded
 from installation import DRIVER, NAMESPACE, Installation
 from kube_cluster import Cluster
 from manifests import pod, running, sleeper, template
@@ -70,11 +73,11 @@ def test_while_jobs_share_a_gpu_kubectl_shows_who_holds_it_and_how_busy_it_is(gr
 
 
 def test_a_job_that_spans_both_nodes_takes_turns_with_one_that_has_a_gpu_of_one_of_them(
-    groups: Groups, team: Team
+    groups: Groups, team: Team, tmp_path: Path
 ) -> None:
     group = groups.create()
     names = ["wide-0", "wide-1", "narrow"]
-    team.apply(service("wide-0"))
+    team.apply(service("wide-0"), key_of_ranks(tmp_path))
     team.apply(
         *job("wide-0", job="wide", group=group, node="node-a", rank=0, of=2),
         *job("wide-1", job="wide", group=group, node="node-b", rank=1, of=2),
@@ -136,8 +139,21 @@ def job(
     made["metadata"]["labels"] = {"rank": name}
     place = f"{'0.0.0.0' if rank == 0 else 'wide-0'}:{PORT}"
     command = ("python3", "/programs/program_ranks.py", str(8 * MIB), str(phases), "0.5")
-    started = running(made, *command, RANK=str(rank), WORLD_SIZE=str(of), TIMESLICE_RANKS_ADDRESS=place)
+    key = {"TIMESLICE_RANKS_KEY": "/etc/ranks/ranks.pem"} if of > 1 else {}
+    started = running(made, *command, RANK=str(rank), WORLD_SIZE=str(of), TIMESLICE_RANKS_ADDRESS=place, **key)
+    if key:
+        started["spec"]["volumes"].append({"name": "ranks", "secret": {"secretName": "ranks"}})
+        started["spec"]["containers"][0]["volumeMounts"].append({"name": "ranks", "mountPath": "/etc/ranks"})
     return [template(name, job=job or name, group=group), started]
+
+
+def key_of_ranks(folder: Path) -> Object:
+    """The Secret `ranks`, by which ranks on several nodes know each other; made as docs/security.md says."""
+    path = str(folder / "ranks.pem")
+    key = ("-newkey", "rsa:3072", "-nodes", "-days", "2", "-keyout", path, "-out", path)
+    succeeded("openssl", "req", "-x509", *key, "-subj", "/CN=ranks of wide")
+    content = {"ranks.pem": Path(path).read_text()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ranks"}, "stringData": content}
 
 
 def uuid_of(cluster: Cluster, device: str) -> str:
