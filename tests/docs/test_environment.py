@@ -1,4 +1,4 @@
-"""What a newcomer meets when the machine lacks something that `hack/venv` needs."""
+"""What a newcomer meets when the machine lacks something that `hack/venv` needs, or only a compiler."""
 
 from __future__ import annotations
 
@@ -43,3 +43,17 @@ def test_what_is_missing_is_named_and_nothing_half_made_stays(tmp_path: Path, py
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[-1]
     assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.long
+@pytest.mark.processes
+@pytest.mark.timeout(900)
+def test_without_a_c_compiler_the_emulator_is_built_by_the_one_in_the_wheel_and_works(tmp_path: Path) -> None:
+    here = tmp_path / "checkout"
+    shutil.copytree(ROOT, here, ignore=shutil.ignore_patterns(".venv", ".git", "lib", "__pycache__", ".*_cache"))
+    command = ["hack/test", "tests/emulator/test_memory.py", "tests/emulator/test_checkpoint.py"]
+    env = {**os.environ, "CC": str(tmp_path / "no-compiler")}
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, timeout=880, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no C compiler found: installing the one in the ziglang wheel" in done.stderr
+    assert (here / "hack/gpu-emulator/lib/libcuda.so.1").exists()
