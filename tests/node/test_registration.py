@@ -205,7 +205,7 @@ async def test_a_full_disk_under_the_journal_refuses_before_anything_is_touched(
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("timeslice_driver.journal.os.fsync", full)
+    monkeypatch.setattr("timeslice_driver.whole_files.os.fsync", full)
     with pytest.raises(StoreFailed, match="No space left") as refused:
         await world.register("b", late.pid)
     assert refused.value.retryable
@@ -226,7 +226,7 @@ async def test_what_is_parked_comes_back_although_the_disk_is_full(
     job = jobs(2 * MIB)
     await world.register("a", job.pid)
     await world.park("a")
-    monkeypatch.setattr("timeslice_driver.journal.os.fsync", lambda _: os.write(-1, b""))  # fails
+    monkeypatch.setattr("timeslice_driver.whole_files.os.fsync", lambda _: os.write(-1, b""))  # fails
     assert NAMES[(await world.restore("a")).state] == "RUNNING"
     monkeypatch.undo()
 
