@@ -87,7 +87,7 @@ class ClaimParts:
         One that is not known is none to remove."""
         claim = self._claims.pop(uid, None)
         if claim:
-            log.info("%s of %s is no longer prepared", claim, claim.member)
+            log.info("%s of %s is no longer prepared", claim, claim.member, extra=claim.about)
             if not self._of(claim.member):
                 self._ended.discard(claim.member)
             self._show(claim.member)

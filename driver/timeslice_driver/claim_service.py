@@ -64,7 +64,7 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
             part = await self._registered(request)
             process = await self._process_name(part, self._claim().pods, request.pid)
         except TimesliceError as error:
-            await refuse(context, error)
+            await refuse(context, error, claim_uid=self._uid)
         return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids, process=process)
 
     async def Unregister(self, request: pb.UnregisterRequest, context: _Context) -> pb.UnregisterResponse:  # noqa: N802
@@ -72,7 +72,7 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         try:
             self._member(request.job_id, request.group_id)
         except TimesliceError as error:
-            await refuse(context, error)
+            await refuse(context, error, claim_uid=self._uid)
         return pb.UnregisterResponse()
 
     async def ListJobs(self, request: pb.ListJobsRequest, context: _Context) -> pb.ListJobsResponse:  # noqa: N802
@@ -107,7 +107,7 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
     async def _not_here(self, context: _Context, job_id: str) -> NoReturn:
         message = "pods do not park or restore: the orchestrator decides what is on the devices"
         hint = "acquire the group when the job needs its devices, and yield it afterwards"
-        await refuse(context, OrchestratorInCharge(message, hint=hint, job_id=job_id))
+        await refuse(context, OrchestratorInCharge(message, hint=hint, job_id=job_id), claim_uid=self._uid)
 
     async def _registered(self, request: pb.RegisterRequest) -> Part:
         member = self._member(request.job_id, request.group_id)

@@ -82,7 +82,7 @@ class ClaimSockets:
             try:
                 self._put_ca(uid)
             except OSError as error:
-                log.error("claim %s keeps the former authorities: %s", uid, error)
+                log.error("claim %s keeps the former authorities: %s", uid, error, extra={"claim_uid": uid})
 
     async def serve(self, make: Callable[[str], snapshot_agent_pb2_grpc.SnapshotAgentServicer]) -> None:
         """Has all claims, those that come later too, answered by what `make` makes for their UIDs.

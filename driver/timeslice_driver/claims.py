@@ -34,5 +34,10 @@ class PreparedClaim:
         """Whose part it makes."""
         return Member(self.job_id, self.group_id)
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Fields of a line of the log about it (`extra`)."""
+        return {"claim_uid": self.uid, **self.member.about}
+
     def __str__(self) -> str:
         return f"claim {self.namespace}/{self.name}"

@@ -77,6 +77,7 @@ class Convergence:
 
     async def run(self) -> None:
         """Does it. Never raises for a part's sake: faults are in the table, with the states that were reached."""
+        before = {part.member: part.state for part in self._parts(self._targets)}
         for part in self._parts((*self._targets, *self._asked)):
             self._table.put(replace(part, fault=None, timings=Timings()))
         await self._ask()
@@ -86,7 +87,18 @@ class Convergence:
             await self._bring_back()
         except AbandonedError as error:
             self._blame(error.faults)
+        self._tell(before)
         self._shop.journal.flush_soon()
+
+    def _tell(self, before: Mapping[Member, PartState]) -> None:
+        """In the log: what was reached, and what was not."""
+        for part in self._parts(self._targets):
+            told = part.member, part.state.value, part.timings
+            if fault := part.fault:
+                about = {**part.member.about, "fault": fault.reason}
+                log.warning("%s is %s (%s): %s", *told, fault.message, extra=about)
+            elif part.state is not before[part.member]:
+                log.info("%s is %s (%s)", *told, extra=part.member.about)
 
     async def _ask(self) -> None:
         if self._asked:
@@ -251,7 +263,7 @@ class Convergence:
                     plan[part.member] = [process for process in there if not part.held[process].spoilt]
             outcome = await self._act(REVERSE[step], plan) if plan else Outcome()
             for member, fault in _by_member(plan, outcome.faults).items():
-                log.error("%s could not be put back: %s", member, fault.message)
+                log.error("%s could not be put back: %s", member, fault.message, extra=member.about)
 
     async def _look(self, members: Collection[Member]) -> Mapping[Member, Found]:
         try:

@@ -84,6 +84,7 @@ class GroupsInForce:
                 "the orchestrator has no group %s, of which claims are prepared here, and grants nothing in it: "
                 "is there a TimesliceGroup of that name?",
                 group_id,
+                extra={"group_id": group_id},
             )
         self._unknown = unknown
 
@@ -91,4 +92,5 @@ class GroupsInForce:
         if part.member in self.unsure and device_ids:
             self._table.put(replace(part, device_ids=device_ids))
         elif left := sorted(set(part.device_ids) - set(device_ids)):
-            log.warning("%s keeps %s until it ends, which its group does not have", part.member, ", ".join(left))
+            text = "%s keeps %s until it ends, which its group does not have"
+            log.warning(text, part.member, ", ".join(left), extra=part.member.about)

@@ -73,6 +73,11 @@ class Member:
     job_id: str
     group_id: str
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Fields of a line of the log about it (`extra`)."""
+        return {"job_id": self.job_id, "group_id": self.group_id}
+
     def __str__(self) -> str:
         return f"job {self.job_id} in group {self.group_id}"
 
@@ -90,6 +95,10 @@ class Timings:
         """With the seconds of one more step."""
         name = f"{step.value}_s"
         return replace(self, **{name: getattr(self, name) + seconds})
+
+    def __str__(self) -> str:
+        steps = ((step.value, getattr(self, f"{step.value}_s")) for step in Step)
+        return ", ".join(f"{step} {seconds:.3f} s" for step, seconds in steps if seconds) or "no step was needed"
 
 
 @dataclass(frozen=True)

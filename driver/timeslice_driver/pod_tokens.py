@@ -92,15 +92,16 @@ class PodTokens:
                 async with self._room:
                     lasts_s = await self._renew(claim)
             except (ApiServerError, OSError, LookupError, ValueError) as error:
-                log.log(logging.DEBUG if failing else logging.WARNING, "no token for the pods of %s: %s", claim, error)
+                level = logging.DEBUG if failing else logging.WARNING
+                log.log(level, "no token for the pods of %s: %s", claim, error, extra=claim.about)
                 failing = True
                 await asyncio.sleep(backoff.next_s())
             except Exception:  # the outermost loop of a task that nobody awaits
-                log.exception("no token for the pods of %s", claim)
+                log.exception("no token for the pods of %s", claim, extra=claim.about)
                 await asyncio.sleep(_LONGEST_S)
             else:
                 if failing:
-                    log.info("the pods of %s have their token", claim)
+                    log.info("the pods of %s have their token", claim, extra=claim.about)
                 backoff, failing = Backoff(shortest_s=_SHORTEST_S, longest_s=_LONGEST_S), False
                 await asyncio.sleep(max(_SHORTEST_S, lasts_s * _RENEWED_AT))
 

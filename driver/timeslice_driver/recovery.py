@@ -91,7 +91,8 @@ class Recovery:
         marked = await self._inventory.run(lambda: self._marked(marks))
         self.without_record = frozenset(marked)
         for member, part in marked.items():
-            log.warning("%s is found again by the environment of %d processes", member, len(part.roots))
+            text = "%s is found again by the environment of %d processes"
+            log.warning(text, member, len(part.roots), extra=member.about)
             self._table.put(part)
         await self._look(list(marked), thorough=True)
 

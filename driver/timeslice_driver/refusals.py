@@ -20,9 +20,10 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
-async def refuse(context: _Context, error: TimesliceError) -> NoReturn:
-    """Ends the call with an error."""
-    log.info("refused: %s", error)
+async def refuse(context: _Context, error: TimesliceError, **about: str) -> NoReturn:
+    """Ends the call with an error. ``about`` are further fields of the line that the log has of it."""
+    fields = {"job_id": error.job_id, "group_id": error.group_id, **about}
+    log.info("refused: %s", error, extra={field: value for field, value in fields.items() if value})
     await context.abort(code_of(error), error.message, trailing_metadata=trailer_of(error))
     raise AssertionError("abort returned")
 

@@ -134,7 +134,7 @@ class Watch:
                 try:
                     await self._settle(member, dict.fromkeys(dead, TargetState.GONE))
                 except Exception:  # the outermost loop: the other parts must not go unwatched
-                    log.exception("cannot find out whether %s has ended", member)
+                    log.exception("cannot find out whether %s has ended", member, extra=member.about)
 
     async def _settle(self, member: Member, gone: Mapping[ProcessId, TargetState]) -> None:
         """Lets the dead go; when nobody is left, looks in the whole machine for children that nobody knew of."""
@@ -154,7 +154,7 @@ class Watch:
         if part.family:
             self._table.put(part)
         else:
-            log.info("%s has ended", part.member)
+            log.info("%s has ended", part.member, extra=part.member.about)
             self._table.drop(part.member)
             self._on_end(part.member)
 

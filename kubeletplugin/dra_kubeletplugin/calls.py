@@ -154,7 +154,7 @@ class Calls:
             if self._lock is not None:
                 self._lock.release()
         for uid in set(answer) - set(uids):
-            log.error("the driver answered for claim %s, which it was not asked for", uid)
+            log.error("the driver answered for claim %s, which it was not asked for", uid, extra={"claim_uid": uid})
         return answer
 
 

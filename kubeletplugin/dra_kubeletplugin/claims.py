@@ -27,6 +27,11 @@ class ClaimRef:
     name: str
     uid: str
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Fields of a line of the log about it (`extra`)."""
+        return {"claim_uid": self.uid}
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} ({self.uid})"
 

@@ -93,7 +93,8 @@ class _Call:
         failures = {uid: error for uid, error in results.items() if isinstance(error, PrepareError)}
         for ref in self.refs:
             if ref.uid in failures:
-                log.warning("call %s: %s of claim %s failed: %s", self._id, self._method, ref, failures[ref.uid])
+                told = self._id, self._method, ref, failures[ref.uid]
+                log.warning("call %s: %s of claim %s failed: %s", *told, extra=ref.about)
         seconds = time.monotonic() - self._started
         log.debug("call %s: answer after %.3f s %s", self._id, seconds, response)
         if self.refs:

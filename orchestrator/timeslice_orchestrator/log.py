@@ -12,7 +12,7 @@ _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, error with the traceback when there is one, and what it is
-    about, as far as whoever wrote it knew (`extra`): request_id, lease_id, job_id, group_id, claim_uid, node."""
+    about, as far as whoever wrote it knew (`extra`): request_id, lease_id, job_id, group_id, claim_uid, node, fault."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""

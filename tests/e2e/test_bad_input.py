@@ -120,6 +120,8 @@ def test_a_memory_limit_that_is_too_small_for_the_snapshot_is_told_on_claim_and_
     entry = json.loads(line)
     assert team.namespace in line
     assert entry["level"].upper() == "WARNING"
+    about = {"claim_uid": team.claim("a")["metadata"]["uid"], "job_id": "a", "group_id": group}
+    assert entry.items() >= about.items()
 
 
 def test_a_job_that_has_more_on_its_gpu_than_its_pod_can_hold_is_told_so_and_the_group_shows_why_others_wait(

@@ -291,7 +291,7 @@ def test_the_network_lets_jobs_and_nodes_to_the_orchestrator_and_only_readers_of
     for name, spec in (("orchestrator", orchestrator), ("node", node)):
         assert spec["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == name
         assert spec["policyTypes"] == ["Ingress"]
-    everybody = {"namespaceSelector": {}}
+    everybody: dict[str, Any] = {"namespaceSelector": {}}
     calls, metrics = orchestrator["ingress"]
     assert (calls["ports"], metrics["ports"]) == ([{"port": "grpc"}], [{"port": "telemetry"}])
     (nodes, jobs) = calls["from"]

@@ -9,6 +9,7 @@ from time import monotonic
 
 from dra_kubeletplugin import Claim, ClaimRef, PreparedDevice, PrepareError
 from dra_kubeletplugin.apiserver import PODS, ApiServer, ApiServerError, ForbiddenError, NotFoundError, Object
+from timeslice_api.kinds import names as kinds
 
 from timeslice_driver.dra.metrics import PluginMetrics
 from timeslice_driver.dra.preparation import Preparation
@@ -71,14 +72,13 @@ class TimesliceDriver:
         try:
             prepared = await self._preparation.prepare(claim, await self._pods(claim))
         except RefusedError as error:
-            log.warning("claim %s is refused: %s: %s", claim.ref, error.reason.value, error)
+            log.warning("claim %s is refused: %s: %s", claim.ref, error.reason.value, error, extra=_about(claim))
             self._metrics.refusals.labels(error.reason.value).inc()
             self._reports.refused(claim, error)
             return PrepareError(f"{error.reason.value}: {error}")
         except ApiServerError as error:
             return PrepareError(f"cannot read the claim's pods: {error}")
         self._metrics.prepare_seconds.observe(monotonic() - began)
-        log.info("claim %s is prepared: %s", claim.ref, ", ".join(device.device for device in prepared))
         self._reports.prepared(claim)
         self._changed()
         return prepared
@@ -88,10 +88,11 @@ class TimesliceDriver:
         try:
             known = await self._preparation.unprepare(claim.uid)
         except RefusedError as error:
-            log.error("claim %s cannot be unprepared: %s", claim, error)
+            log.error("claim %s cannot be unprepared: %s", claim, error, extra=claim.about)
             return PrepareError(f"{error.reason.value}: {error}")
         self._metrics.unprepare_seconds.observe(monotonic() - began)
-        log.info("claim %s is unprepared%s", claim, "" if known else "; it was not known")
+        if not known:
+            log.info("claim %s is unprepared; it was not known", claim, extra=claim.about)
         self._reports.forget(claim.uid)
         self._changed()
         return None
@@ -116,3 +117,9 @@ class TimesliceDriver:
                 "pod %s/%s cannot be looked at, neither its label nor its memory limit: %s", namespace, name, error
             )
             return None
+
+
+def _about(claim: Claim) -> dict[str, str]:
+    """Fields of a line of the log about a claim that has no record, as far as its labels tell whose it is."""
+    told = {"job_id": claim.labels.get(kinds.LABEL_JOB), "group_id": claim.labels.get(kinds.LABEL_GROUP)}
+    return claim.ref.about | {field: value for field, value in told.items() if value}

@@ -149,7 +149,7 @@ class DraPlugin:
         records = await asyncio.to_thread(self._checkpoint.read)
         gone = await upkeep.gone_claims(self._api, records.held, lambda uids: living_pods(self._procfs, uids))
         for claim in gone:
-            log.warning("%s was deleted while nobody was told: it is unprepared", claim)
+            log.warning("%s was deleted while nobody was told: it is unprepared", claim, extra=claim.about)
             async with self._plugin.exclusively():
                 await self._preparation.unprepare(claim.uid)
         if gone:
@@ -163,7 +163,7 @@ class DraPlugin:
         await self._gpus.look()
         await self._preparation.restore(records)
         for uid in await asyncio.to_thread(upkeep.remove_orphans, self._cdi, self._checkpoint):
-            log.info("the CDI spec of claim %s was left over, and is removed", uid)
+            log.info("the CDI spec of claim %s was left over, and is removed", uid, extra={"claim_uid": uid})
         self._keep(self._cluster.run())
         self._keep(self._reports.run())
         self._keep(self._shared.run())
@@ -205,7 +205,7 @@ class DraPlugin:
             async with self._plugin.exclusively():
                 await self._preparation.refresh_pods(uid, pods)
         except CheckpointError as error:
-            log.error("the pods of claim %s are not as they should be: %s", uid, error)
+            log.error("the pods of claim %s are not as they should be: %s", uid, error, extra={"claim_uid": uid})
 
     async def _report(self) -> None:
         """For the pods' status, and for metrics."""

@@ -90,6 +90,7 @@ class Preparation:
         async with self._one_at_a_time:
             try:
                 record = await self._prepare(claim, pods)
+                log.info("%s is prepared: %s", record, ", ".join(e.device for e in record.devices), extra=record.about)
                 return _answer(record)
             except (CheckpointError, OSError) as error:
                 raise refusals.node_fault(str(error), "look at the node's disk") from error
@@ -127,7 +128,7 @@ class Preparation:
                     await self._parts.add(claim.prepared)
                     await asyncio.to_thread(self._write_spec, claim)
                 except (TimesliceError, OSError, refusals.RefusedError) as error:
-                    log.error("%s is prepared, but cannot be put in place: %s", claim, error)
+                    log.error("%s is prepared, but cannot be put in place: %s", claim, error, extra=claim.about)
 
     async def _prepare(self, claim: Claim, pods: Sequence[Mapping[str, Any]]) -> ClaimRecord:
         records = await asyncio.to_thread(self._files.checkpoint.read)
@@ -137,7 +138,8 @@ class Preparation:
         if known and known.state == "unprepared":
             self._check_not_stale(known, claim)
         elif known:
-            log.info("%s was %s with another allocation or not to its end: it is undone first", known, known.state)
+            text = "%s was %s with another allocation or not to its end: it is undone first"
+            log.info(text, known, known.state, extra=known.about)
             await self._undo(known.uid)
         others = [other for other in records.held if other.uid != claim.ref.uid]
         record = await self._with_vendor_ids(candidate(claim, pods, self._view(), others))
@@ -183,7 +185,8 @@ class Preparation:
         try:
             await self._undo(record.uid)
         except (CheckpointError, OSError) as error:
-            log.error("%s: what was begun is undone when it is prepared again: %s", record, error)
+            text = "%s: what was begun is undone when it is prepared again: %s"
+            log.error(text, record, error, extra=record.about)
 
     async def _undo(self, uid: str) -> None:
         await asyncio.to_thread(self._files.cdi.remove, uid)
@@ -200,7 +203,10 @@ class Preparation:
             return False
         await self._write(replace(known, state="unprepared"), durable=False)
         self._done("unprepared")
-        return known.state != "unprepared"
+        if known.state == "unprepared":
+            return False
+        log.info("%s is unprepared", known, extra=known.about)
+        return True
 
     async def _write(self, record: ClaimRecord, *, durable: bool = True) -> None:
         now = self._clock()

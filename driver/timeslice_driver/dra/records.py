@@ -86,6 +86,11 @@ class ClaimRecord:
             self.uid, self.namespace, self.name, self.job, self.group, self.uuids, dict(self.pods), self.host_memory
         )
 
+    @property
+    def about(self) -> dict[str, str]:
+        """Fields of a line of the log about it (`extra`)."""
+        return {"claim_uid": self.uid, "job_id": self.job, "group_id": self.group}
+
     def with_vendor_ids(self, ids: Mapping[str, str]) -> ClaimRecord:
         """With NVIDIA's CDI ids by UUID, as they are now."""
         devices = tuple(replace(device, vendor_id=ids.get(device.uuid, "")) for device in self.devices)
@@ -205,7 +210,9 @@ def _to_claims(content: Mapping[str, Any]) -> tuple[dict[str, ClaimRecord], dict
         try:
             claims[uid] = _to_claim(uid, raw)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            log.error("the record of claim %s cannot be read: it lacks or misplaces %s", uid, error)
+            log.error(
+                "the record of claim %s cannot be read: it lacks or misplaces %s", uid, error, extra={"claim_uid": uid}
+            )
             unreadable[uid] = raw
     return claims, unreadable
 

@@ -87,7 +87,8 @@ class Reports:
         try:
             self._waiting.put_nowait(report)
         except asyncio.QueueFull:
-            log.warning("too many reports are waiting; left out: claim %s: %s", report.claim.ref, report.message)
+            ref, text = report.claim.ref, "too many reports are waiting; left out: claim %s: %s"
+            log.warning(text, ref, report.message, extra=ref.about)
             return
         self._told[report.claim.ref.uid] = said
         if len(self._told) > _MOST_REMEMBERED:

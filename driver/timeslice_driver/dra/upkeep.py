@@ -142,7 +142,7 @@ def _record(claim: Claim, spec: Mapping[str, Any], view: NodeView) -> ClaimRecor
     try:
         record = record_of(claim, Assignment(*assignment_in(spec)), held_devices(claim, view))
     except (RefusedError, LookupError) as error:
-        log.error("claim %s was prepared, but cannot be taken over: %s", claim.ref, error)
+        log.error("claim %s was prepared, but cannot be taken over: %s", claim.ref, error, extra=claim.ref.about)
         return None
     return replace(record, state="completed").with_vendor_ids(vendor_ids_in(spec, record))
 
@@ -164,7 +164,8 @@ async def gone_claims(
     pods = await asyncio.to_thread(living, [uid for claim in gone for uid in claim.pods])
     for claim in gone:
         if still := sorted(pods.intersection(claim.pods)):
-            log.warning("%s is gone, but its pods still run (%s): it stays prepared", claim, ", ".join(still))
+            text = "%s is gone, but its pods still run (%s): it stays prepared"
+            log.warning(text, claim, ", ".join(still), extra=claim.about)
     return [claim for claim in gone if not pods.intersection(claim.pods)]
 
 
