@@ -5,8 +5,8 @@ A pod's process numbers mean nothing here, and a pod could name anybody's; its c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
 from typing import Any, NoReturn, TypeAlias
 
 import grpc.aio
@@ -24,6 +24,7 @@ from timeslice_driver.parts import Member, Part
 from timeslice_driver.refusals import refuse
 from timeslice_driver.survey import Survey
 from timeslice_driver.table import Table
+from timeslice_driver.watched_jobs import watched
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -83,18 +84,9 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         self, request: pb.WatchJobsRequest, context: _Context
     ) -> AsyncIterator[pb.ListJobsResponse]:
         """As ListJobs, now and after each change."""
-        news = asyncio.Event()
-        unlisten = self._table.listen(lambda _: news.set())
-        told = None
-        try:
-            while True:
-                news.clear()
-                if (jobs := self._jobs()) != told:
-                    yield jobs
-                    told = jobs
-                await news.wait()
-        finally:
-            unlisten()
+        async with aclosing(watched(self._table, self._jobs)) as listed:
+            async for jobs in listed:
+                yield jobs
 
     async def Snapshot(self, request: pb.SnapshotRequest, context: _Context) -> pb.SnapshotResponse:  # noqa: N802
         """Refused."""

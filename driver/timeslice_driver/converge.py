@@ -2,9 +2,9 @@
 
 The order is that of every safe hand-off. Look who is there; check that there is room; write the journal; lock all, and
 look again for processes that came meanwhile, and for room, as threads of the job go on; checkpoint all; only then
-restore; unlock last. What fails is undone:
-after a failed lock all that this command locked are unlocked, after a failed checkpoint those done are restored first,
-after a failed restore those done are checkpointed again. The table tells the truth at every moment, and is the answer.
+restore; unlock last. What fails is undone: after a failed lock all that this command locked are unlocked, after a
+failed checkpoint those done are restored first, after a failed restore those done are checkpointed again. The table
+tells the truth at every moment, and is the answer.
 """
 
 from __future__ import annotations

@@ -123,7 +123,6 @@ class Nvml:
     def __init__(self, library: str = "") -> None:
         self._library = library
         self._handles: dict[str, Any] = {}
-        self._minors: dict[str, int] = {}
 
     def open(self) -> None:
         """Starts the library.

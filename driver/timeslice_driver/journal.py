@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from timeslice_api.errors import JournalCorrupt
 from timeslice_api.shapes import json_of, well_typed
+from timeslice_api.tasks import cancelled
 
 from timeslice_driver.backends.base import TargetState
 from timeslice_driver.faults import Fault
@@ -223,8 +224,7 @@ class Journal:
     async def close(self) -> None:
         """Writes what is still to be written."""
         if self._behind:
-            self._behind.cancel()
-            await asyncio.gather(self._behind, return_exceptions=True)
+            await cancelled(self._behind)
         await self._flush_logged()
 
     async def _flush_behind(self) -> None:

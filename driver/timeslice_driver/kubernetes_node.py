@@ -16,6 +16,7 @@ from dra_kubeletplugin.apiserver import ApiServer, Backoff
 from prometheus_client import CollectorRegistry
 from timeslice_api.errors import OperationFailed, TimesliceError
 from timeslice_api.file_watch import FileWatch
+from timeslice_api.tasks import cancelled
 from timeslice_api.telemetry import TelemetryServer
 from timeslice_api.tls import TlsFiles
 
@@ -128,7 +129,7 @@ class KubernetesNode:
             raise OperationFailed(str(error), reason="StateUnusable") from error
         self.plugin = plugin
         tokens = asyncio.create_task(PodTokens(api, self.claims, self._plugin_config.sockets).run())
-        self._stack.push_async_callback(_cancelled, tokens)
+        self._stack.push_async_callback(cancelled, tokens)
         work = asyncio.create_task(self._work())
         self._stack.push_async_callback(self._end, work)
 
@@ -140,7 +141,7 @@ class KubernetesNode:
         watch.open()
         self._stack.callback(watch.close)
         task = asyncio.create_task(self._renew_ca(watch))
-        self._stack.push_async_callback(_cancelled, task)
+        self._stack.push_async_callback(cancelled, task)
 
     async def _renew_ca(self, watch: FileWatch) -> None:
         while True:
@@ -192,7 +193,7 @@ class KubernetesNode:
         self._fault = fault
 
     async def _end(self, work: asyncio.Task[None]) -> None:
-        await _cancelled(work)
+        await cancelled(work)
         node, self.node, self._metrics.node = self.node, None, None
         if node:
             await node.stop()
@@ -221,8 +222,3 @@ class KubernetesNode:
                     return
         except CheckpointError as error:
             log.error("prepared claims are as they were at the start: %s", error)
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -18,6 +18,7 @@ from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.errors import ConfigError, TokenMissing
 from timeslice_api.limits import CHANNEL_LIMITS
 from timeslice_api.status import from_rpc
+from timeslice_api.tasks import until_one_ends
 from timeslice_api.tls import TlsFiles, channel_credentials
 from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
@@ -167,15 +168,7 @@ class Link:
         log.info("linked to the orchestrator at %s, epoch %d", self._address, epoch)
 
     async def _converse(self, stream: _Stream) -> None:
-        tasks = [asyncio.create_task(each) for each in (self._listen(stream), self._speak(stream), self._report())]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await until_one_ends(self._listen(stream), self._speak(stream), self._report())
 
     async def _listen(self, stream: _Stream) -> None:
         while (message := await stream.read()) is not grpc.aio.EOF:

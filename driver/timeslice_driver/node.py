@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 import grpc.aio
 from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ConfigError, Unavailable
-from timeslice_api.file_lock import FileLock
 from timeslice_api.limits import SERVER_LIMITS
-from timeslice_api.names import checked_name, checked_socket_path, process_name
+from timeslice_api.names import checked_name, checked_socket_path
 from timeslice_api.pings import SERVER_PINGS
+from timeslice_api.tasks import cancelled
 from timeslice_api.tokens import TokenFile
 from timeslice_api.v1alpha1 import agent_link_pb2, snapshot_agent_pb2_grpc, types_pb2
 
 from timeslice_driver import wire
-from timeslice_driver.backends.cuda import Calls, CudaBackend
-from timeslice_driver.backends.cuda_command import CommandCalls
-from timeslice_driver.backends.cuda_driver import DriverCalls
+from timeslice_driver.backends.cuda import CudaBackend
 from timeslice_driver.cgroup import CgroupFs
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.claim_service import ClaimAgent
@@ -38,9 +35,11 @@ from timeslice_driver.journal import Journal, Record
 from timeslice_driver.link import Link
 from timeslice_driver.marks import Marks
 from timeslice_driver.meter import Meter
+from timeslice_driver.opening import open_backend, reserve
 from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.pods import Pods
 from timeslice_driver.preflight import Preflight
+from timeslice_driver.process_names import ProcessNames
 from timeslice_driver.processes import ProcessId, ProcFs
 from timeslice_driver.recovery import Recovery
 from timeslice_driver.refusals import Decoding
@@ -94,8 +93,8 @@ class Node:
         self._inventory = Inventory(self._nvml)
         self._groups = self._in_force(Groups())
         self._link: Link | None = None
-        self._pods = Pods(self._procfs, config.cgroup_root)  # for the inventory's thread
-        self._named: set[ProcessId] = set()  # processes in pods that the orchestrator may know by name
+        pods = Pods(self._procfs, config.cgroup_root)
+        self._names = ProcessNames(config.name, self._procfs, pods, self._inventory)
         self._commands: Commands | None = None
         self._survey: Survey | None = None
 
@@ -149,12 +148,13 @@ class Node:
         return self._groups.now
 
     async def _start(self) -> None:
-        await self._reserve()
+        # Who has the claims on Kubernetes may be the other half of a rolling update, which ends soon.
+        await reserve(self._checked(), self._stack, patient=self.claims is not None)
         if self._when_placed:
             await self._when_placed()
         devices = await self._open_inventory()
         self._groups = self._in_force(self._declared([device.device_id for device in devices]))
-        backend = await self._open_backend()
+        backend = await open_backend(self.config, self._procfs, self._stack)
         self._survey = Survey(self._table, self._inventory, self._discovery(backend), backend)
         self._survey.devices = devices
         journal = Journal(self.config.state_dir, self._record)
@@ -175,26 +175,13 @@ class Node:
     def _declared(self, device_ids: list[str]) -> Groups:
         return self.claims.groups if self.claims else declared(self.config.groups, device_ids)
 
-    async def _reserve(self) -> None:
+    def _checked(self) -> NodeConfig:
         config = self.config
         checked_name(config.name, "name")
         checked_socket_path(str(config.socket), "socket")
         if config.orchestrator:
             checked_address(config.orchestrator)
-        try:
-            config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the state directory {config.state_dir}: {error.strerror}") from error
-        for path, what in (
-            (config.state_dir / "node.lock", f"state directory {config.state_dir}"),
-            (config.socket.with_name(f"{config.socket.name}.lock"), f"socket {config.socket}"),
-        ):
-            lock = FileLock(path, what, by="node")
-            if self.claims is None:
-                lock.take()
-            else:  # the other half of a rolling update ends soon
-                await lock.wait(partial(log.info, "%s is waited for until %s ends", what))
-            self._stack.callback(lock.release)
+        return config
 
     async def _open_inventory(self) -> tuple[Device, ...]:
         self._stack.push_async_callback(self._inventory.close)
@@ -203,24 +190,6 @@ class Node:
             return await self._inventory.devices()
         except InventoryError as error:
             raise Unavailable(str(error), hint=error.hint) from error
-
-    async def _open_backend(self) -> CudaBackend:
-        """The backend of the configuration; `auto` falls back to the command where the driver has no functions."""
-        config, refusals = self.config, []
-        ways: dict[str, Calls] = {
-            "cuda": DriverCalls(config.libcuda, start_s=config.limits.start_s),
-            "cuda-checkpoint": CommandCalls(config.cuda_checkpoint),
-        }
-        for calls in ways.values() if config.backend == "auto" else [ways[config.backend]]:
-            backend = CudaBackend(calls, alive=self._procfs.alive, limits=config.limits)
-            self._stack.push_async_callback(backend.close)
-            await backend.open()
-            capabilities = backend.capabilities()
-            if capabilities.unavailable is None:
-                log.info("backend %s, %s", capabilities.name, capabilities.detail)
-                return backend
-            refusals.append(capabilities.unavailable)
-        raise Unavailable("; ".join(fault.message for fault in refusals), hint=refusals[0].hint)
 
     def _discovery(self, backend: CudaBackend) -> Discovery:
         dev_root = str(self.config.dev_root)
@@ -336,7 +305,7 @@ class Node:
             adopt=self._groups.adopt,
         )
         task = asyncio.create_task(self._link.run())
-        self._stack.push_async_callback(_cancelled, task)
+        self._stack.push_async_callback(cancelled, task)
 
     async def _listen(self, journal: Journal) -> None:
         assert self._commands
@@ -358,7 +327,7 @@ class Node:
             registration=registration,
             devices=self._device_messages,
             orchestrated=bool(self.config.orchestrator),
-            process_name=self._process_name,
+            process_name=self._names.of,
         )
         options = [*SERVER_PINGS, *SERVER_LIMITS, ("grpc.so_reuseport", 0)]
         server = grpc.aio.server(interceptors=[Decoding()], options=options)
@@ -380,7 +349,7 @@ class Node:
                     table=self._table,
                     survey=survey,
                     devices=lambda: self.devices,
-                    process_name=self._process_name_in,
+                    process_name=self._names.inside,
                 )
             )
 
@@ -388,31 +357,10 @@ class Node:
         self._claim_parts.ended(member)
         self._gone(member)
 
-    def _process_name(self, process: ProcessId) -> str:
-        return process_name(self.config.name, process.pid, process.start_time)
-
-    async def _process_name_in(self, part: Part, pods: Collection[str], pid: int) -> str:
-        """That of the process which has this number in its pod; empty when several containers have one, or none."""
-
-        def found() -> list[ProcessId]:
-            there = {each for uid in pods for container in self._pods.containers(uid) for each in container}
-            mine = (process for process in part.family if process.pid in there)
-            return [process for process in mine if self._procfs.pid_inside(process.pid) == pid]
-
-        try:
-            processes = await self._inventory.run(found)
-        except InventoryError:  # its thread is stuck in the driver
-            return ""
-        if len(processes) != 1:
-            return ""
-        self._named.add(processes[0])
-        return self._process_name(processes[0])
-
     def _process_ended(self, process: ProcessId) -> None:
-        registered = process in self._named or any(process in part.roots for part in self._table.parts())
-        self._named.discard(process)
-        if self._link and registered:
-            self._link.tell_process_end(self._process_name(process))
+        told = self._names.ended(process) or any(process in part.roots for part in self._table.parts())
+        if self._link and told:
+            self._link.tell_process_end(self._names.of(process))
 
     def _gone(self, member: Member) -> None:
         if self._link:
@@ -433,8 +381,3 @@ class Node:
             highest_token=watermark.highest_token,
             groups=wire.to_groups(self._groups.declared),
         )
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -195,10 +195,6 @@ class Part:
         family = self.family - {process for process, state in states.items() if state is TargetState.GONE}
         return replace(self, held=held, family=family)
 
-    def with_held(self, found: Mapping[ProcessId, Held]) -> Part:
-        """After a scan: new processes with accelerator state, and newer sizes of those that run."""
-        return replace(self, held={**self.held, **found})
-
     def spoil(self, processes: frozenset[ProcessId]) -> Part:
         """Marks processes that no call can bring back."""
         return replace(

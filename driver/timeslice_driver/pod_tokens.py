@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_kubeletplugin.apiserver import PODS, ApiServer, ApiServerError, Backoff, NotFoundError, Object, Resource
+from timeslice_api.tasks import cancelled
 from timeslice_api.tokens import AUDIENCE
 
 from timeslice_driver.claim_parts import ClaimParts
@@ -80,10 +81,7 @@ class PodTokens:
                 self._keepers[uid] = (claim.pods, asyncio.create_task(self._keep(claim)))
 
     async def _end(self, uids: list[str]) -> None:
-        tasks = [self._keepers.pop(uid)[1] for uid in uids]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*(self._keepers.pop(uid)[1] for uid in uids))
 
     async def _keep(self, claim: PreparedClaim) -> None:
         backoff, failing = Backoff(shortest_s=_SHORTEST_S, longest_s=_LONGEST_S), False

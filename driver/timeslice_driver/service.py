@@ -4,8 +4,8 @@ themselves.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
 import grpc.aio
@@ -22,6 +22,7 @@ from timeslice_driver.processes import ProcessId
 from timeslice_driver.refusals import refuse
 from timeslice_driver.registration import Registration
 from timeslice_driver.table import Table
+from timeslice_driver.watched_jobs import watched
 
 T = TypeVar("T")
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -81,15 +82,9 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         self, request: pb.WatchJobsRequest, context: _Context
     ) -> AsyncIterator[pb.ListJobsResponse]:
         """See snapshot_agent.proto."""
-        news = asyncio.Event()
-        unlisten = self._table.listen(lambda _: news.set())
-        try:
-            while True:
-                news.clear()
-                yield self._jobs()
-                await news.wait()
-        finally:
-            unlisten()
+        async with aclosing(watched(self._table, self._jobs)) as listed:
+            async for jobs in listed:
+                yield jobs
 
     async def Snapshot(self, request: pb.SnapshotRequest, context: _Context) -> pb.SnapshotResponse:  # noqa: N802
         """See snapshot_agent.proto."""

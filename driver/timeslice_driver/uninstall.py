@@ -26,6 +26,7 @@ from dra_kubeletplugin.apiserver import (
 )
 from timeslice_api.errors import OperationFailed, TimesliceError, Unavailable
 from timeslice_api.kinds import names
+from timeslice_api.tasks import cancelled
 
 DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets")
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
@@ -115,8 +116,7 @@ async def _gone(api: ApiServer, installation: Installation, timeout_s: float) ->
             f"after {timeout_s:g} s these pods are still there: {', '.join(left) or 'not known'}"
         ) from None
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await cancelled(watching)
 
 
 async def _release(api: ApiServer, group: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from timeslice_api.tasks import cancelled
+
 from timeslice_driver.backends.base import TargetState
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.discovery import ScrambledListError
@@ -73,9 +75,7 @@ class Watch:
     async def stop(self) -> None:
         """Ends; the table stays as it is."""
         self._unlisten()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
         for process in list(self._descriptors):
             self._forget(process)
 

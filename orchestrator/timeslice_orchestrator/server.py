@@ -14,6 +14,7 @@ from typing import Self
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 from timeslice_api.file_watch import FileWatch
+from timeslice_api.tasks import cancelled
 
 from timeslice_orchestrator.access.exposure import is_exposed, warn_of_open
 from timeslice_orchestrator.access.gate import Gate
@@ -154,9 +155,7 @@ class Orchestrator:
 
     async def _end_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)
 
     async def _close(self) -> None:
         await self._end_tasks()

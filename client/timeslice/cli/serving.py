@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 from timeslice_api.errors import Unavailable
+from timeslice_api.tasks import cancelled, until_one_ends
 
 
 class Service(Protocol):
@@ -52,20 +53,8 @@ async def _serve(
             if not await _started(service, ended):
                 return 0
         ready()
-        await _end(ended, failed)
+        await until_one_ends(ended.wait(), *([failed()] if failed else []))
     return 0
-
-
-async def _end(ended: asyncio.Event, failed: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-    tasks = [asyncio.create_task(ended.wait()), *([asyncio.create_task(failed())] if failed else [])]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _started(service: Service, ended: asyncio.Event) -> bool:
@@ -78,9 +67,7 @@ async def _started(service: Service, ended: asyncio.Event) -> bool:
             starting.result()
         return starting.done()
     finally:
-        for task in (starting, ending):
-            task.cancel()
-        await asyncio.gather(starting, ending, return_exceptions=True)
+        await cancelled(starting, ending)
 
 
 def _first_signal(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:

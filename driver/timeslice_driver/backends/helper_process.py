@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from timeslice_api.tasks import cancelled
+
 log = logging.getLogger(__name__)
 
 _REAP_S = 5.0  # a process in uninterruptible sleep may outlast its SIGKILL; then it is left to the kernel
@@ -133,8 +135,7 @@ class HelperProcess:
             self._process.send_signal(signal.SIGKILL)
         self._fail_waiting("the helper was killed")
         if self._listening:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+            await cancelled(self._listening)
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

@@ -19,6 +19,7 @@ from dra_kubeletplugin import (
 from dra_kubeletplugin.apiserver import ApiServer, ApiServerError, Backoff
 from prometheus_client import CollectorRegistry
 from timeslice_api.kinds import names as kinds
+from timeslice_api.tasks import cancelled
 
 from timeslice_driver.claim_parts import ClaimParts
 from timeslice_driver.dra import upkeep
@@ -256,7 +257,7 @@ class DraPlugin:
         """Runs it until the plugin stops; a defect in it is fatal."""
         task = asyncio.create_task(coroutine)
         task.add_done_callback(self._ended)
-        self._stack.push_async_callback(_cancelled, task)
+        self._stack.push_async_callback(cancelled, task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -297,8 +298,3 @@ class DraPlugin:
             "pod_uid": config.pod_uid,
             "health": True,
         }
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -16,6 +16,7 @@ from dra_kubeletplugin.apiserver import ApiServer, ApiServerError, Election, Lea
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from timeslice_api.errors import ConfigError, StoreFailed, Unavailable
+from timeslice_api.tasks import cancelled
 
 from timeslice_orchestrator.access.exposure import is_exposed, warn_of_open
 from timeslice_orchestrator.access.gate import Gate
@@ -144,8 +145,7 @@ class KubernetesOrchestrator:
         try:
             yield
         finally:
-            minding.cancel()
-            await asyncio.gather(minding, return_exceptions=True)
+            await cancelled(minding)
 
     async def _mind(
         self, lost: asyncio.Future[str], leadership: Leadership, store: StatusStore, serving: Serving
@@ -199,8 +199,7 @@ async def _running(showing: Showing) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await cancelled(task)
 
 
 def _tell_defect(task: asyncio.Task[None]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dra_kubeletplugin.apiserver import ApiServer, UnavailableError
+from timeslice_api.tasks import cancelled
 
 from timeslice_orchestrator.core.model import GroupId, LeaseTimes, Setback
 from timeslice_orchestrator.discovery.groups_file import FileGroup
@@ -134,9 +135,7 @@ class Watching(Listener):
     async def stop(self) -> None:
         """Ends everything; a request that is on its way is cut off. Safe to repeat."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)
 
     async def _work(self) -> None:
         """Nothing is decided on half of what there is."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import grpc.aio
 from timeslice_api.errors import InvalidRequest, Unavailable
+from timeslice_api.tasks import cancelled
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 
 from timeslice_orchestrator.access.caller import Act, Wish
@@ -97,9 +98,7 @@ class AgentLink:
             for part in done:
                 part.result()
         finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await cancelled(*parts)
 
     async def _read(self, link: Link, messages: _Messages) -> None:
         async for message in messages:
