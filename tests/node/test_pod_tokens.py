@@ -109,7 +109,7 @@ async def test_without_an_api_server_prepare_goes_on_and_the_token_comes_later(
     with caplog.at_level(logging.INFO):
         async with asyncio.timeout(0.2):
             await node.prepare("c1", pods)
-        await node.until(lambda: node.owner("c1") == "p")
+        await node.until(lambda: node.owner("c1") == "p" and "have their token" in caplog.text)
     told = [record for record in caplog.records if record.name == pod_tokens.__name__]
     assert [record.levelname for record in told] == ["WARNING", "INFO"]
     assert "no token for the pods of claim team/claim-c1: no right" in told[0].getMessage()
