@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,24 +38,33 @@ class Training:
         options = {"task": self.task, "seed": self.seed, "steps": self.steps, "memory-mib": _MEMORY_MIB}
         return [f"--{name}={value}" for name, value in options.items()]
 
-    def manifests(self, name: str, *, group: str) -> list[Object]:
-        """Template and pod, as in examples/kubernetes."""
-        made = manifests.pod(name, claim_template=name, memory=_LIMIT)
+    def manifests(self, name: str, *, group: str, job: str = "", node: str = "") -> list[Object]:
+        """Template and pod, as in examples/kubernetes, of a job (default: of the pod's name)."""
+        made = manifests.pod(name, claim_template=name, node=node, memory=_LIMIT)
         (container,) = made["spec"]["containers"]
         container |= {"image": manifests.JOB_IMAGE, "args": self.arguments}
-        return [manifests.template(name, job=name, group=group, host_memory=_ROOM), made]
+        return [manifests.template(name, job=job or name, group=group, host_memory=_ROOM), made]
 
     def alone(self) -> dict[str, str]:
         """See `alone`."""
         return alone(self.arguments)
 
+    def ranks_alone(self, count: int) -> list[dict[str, str]]:
+        """The same of each of its ranks."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        place = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        with ThreadPoolExecutor(count) as together:
+            return list(together.map(lambda rank: alone(self.arguments, RANK=str(rank), **place), range(count)))
 
-def alone(arguments: Sequence[str]) -> dict[str, str]:
+
+def alone(arguments: Sequence[str], **environment: str) -> dict[str, str]:
     """Fingerprints of a run on an emulated GPU of its own, on this machine, that takes no turns."""
+    off = {"PYTHONPATH": str(ROOT / "hack/demo_app"), "TIMESLICE_MODE": "off"}
     with Emulator(memory=_GPU_BYTES) as emulator, tempfile.TemporaryDirectory() as place:
         done = subprocess.run(
             [sys.executable, "-m", "grpo", *arguments],
-            env={**emulator.env, "PYTHONPATH": str(ROOT / "hack/demo_app"), "TIMESLICE_MODE": "off"},
+            env={**emulator.env, **off, **environment},
             cwd=place,
             capture_output=True,
             text=True,

@@ -68,6 +68,10 @@ class Installation:
         made: Object = one(self._cluster, SECRETS, "timeslice-orchestrator-tls", namespace=NAMESPACE)["data"]
         return made
 
+    def read(self, pod: str, path: str) -> str:
+        """A file in its container."""
+        return self._cluster.kubectl("exec", f"--namespace={NAMESPACE}", pod, "--", "cat", path)
+
     def logs(self, pod: str, *options: str) -> str:
         """What it has said."""
         return self._cluster.kubectl("logs", f"--namespace={NAMESPACE}", pod, *options)

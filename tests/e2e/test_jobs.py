@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from alone import Training, fingerprints
-from chart_rules import succeeded
 from installation import DRIVER, NAMESPACE, Installation
 from kube_cluster import Cluster
 from manifests import pod, running, sleeper, template
+from rank_manifests import as_rank, key_of_ranks, service
 from reading import SLICES, Object, objects
 from sharing import Groups
 from team import Team
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.timeout(600)
 
 JOBS = {"job-a": Training("gcd", 23), "job-b": Training("count_bits", 5)}
 JOBS_S = 300.0
-PORT = 7000
 MIB = 1 << 20
 
 
@@ -136,24 +135,9 @@ def job(
 ) -> list[Object]:
     """Template and pod of a rank, and of how many. Rank 0 waits for the others at its name's service."""
     made = pod(name, claim_template=name, node=node, memory="256Mi")
-    made["metadata"]["labels"] = {"rank": name}
-    place = f"{'0.0.0.0' if rank == 0 else 'wide-0'}:{PORT}"
     command = ("python3", "/programs/program_ranks.py", str(8 * MIB), str(phases), "0.5")
-    key = {"TIMESLICE_RANKS_KEY": "/etc/ranks/ranks.pem"} if of > 1 else {}
-    started = running(made, *command, RANK=str(rank), WORLD_SIZE=str(of), TIMESLICE_RANKS_ADDRESS=place, **key)
-    if key:
-        started["spec"]["volumes"].append({"name": "ranks", "secret": {"secretName": "ranks"}})
-        started["spec"]["containers"][0]["volumeMounts"].append({"name": "ranks", "mountPath": "/etc/ranks"})
+    started = as_rank(running(made, *command), rank, of, head="wide-0")
     return [template(name, job=job or name, group=group), started]
-
-
-def key_of_ranks(folder: Path) -> Object:
-    """The Secret `ranks`, by which ranks on several nodes know each other; made as docs/security.md says."""
-    path = str(folder / "ranks.pem")
-    key = ("-newkey", "rsa:3072", "-nodes", "-days", "2", "-keyout", path, "-out", path)
-    succeeded("openssl", "req", "-x509", *key, "-subj", "/CN=ranks of wide")
-    content = {"ranks.pem": Path(path).read_text()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ranks"}, "stringData": content}
 
 
 def uuid_of(cluster: Cluster, device: str) -> str:
@@ -162,12 +146,6 @@ def uuid_of(cluster: Cluster, device: str) -> str:
     slices = objects(cluster, SLICES, fields=f"spec.driver={DRIVER},spec.nodeName={node}")
     found = [each for slice_ in slices for each in slice_["spec"].get("devices") or () if each["name"] == name]
     return str(found[0]["attributes"]["uuid"]["string"])
-
-
-def service(name: str) -> Object:
-    """By which the pod of that name is found."""
-    spec = {"clusterIP": "None", "selector": {"rank": name}, "publishNotReadyAddresses": True}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
 def nodes(groups: Groups, group: str) -> dict[str, set[str]]:
