@@ -69,8 +69,6 @@ class ClusterWorld:
         for name in self.cluster.programs:
             if not self.cluster.ledger.is_alive(name):
                 raise ChaosError(f"{name} has ended: {self.cluster.ledger.tail(name)}")
-        with contextlib.suppress(ClusterError):  # the API server is not back yet; there is a next time
-            self._take_note()
 
     def served(self, since: float, within_s: float) -> float | None:
         """When every process of a job had been granted after `since`; None when some were not in time."""
