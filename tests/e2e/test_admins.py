@@ -97,5 +97,6 @@ def put(team: Team, name: str, text: str) -> None:
 
 def audited(installed: Installation) -> list[dict[str, str]]:
     """The audit lines of the orchestrator that leads."""
-    lines = (json.loads(line) for line in installed.logs(installed.leader()).splitlines())
-    return [line for line in lines if line["logger"] == "timeslice.audit"]
+    said = installed.logs(installed.leader()).splitlines()
+    lines = (json.loads(line) for line in said if line.startswith("{"))  # C libraries write lines of their own
+    return [line for line in lines if line.get("logger") == "timeslice.audit"]
