@@ -132,6 +132,21 @@ class TestADeviceThatMovesBetweenGroups:
         assert world.holds(other)
         assert ("b", "parked") in world.nodes["n1"].log
 
+    def test_the_next_groups_duty_is_not_that_of_the_one_before(self) -> None:
+        world = World({"g": {"n1": ["d1"]}, "h": {"n1": []}})
+        world.join("a", "g", n1=["d1"])
+        held = world.hold("a", "g")
+        world.until(8.0)
+        world.yield_(held)
+        world.kill("a", "g", "n1")
+        world.change_groups(*self.GONE)
+        world.change_groups(*self.AFTER)
+        world.join("b", "h", n1=["d1"])
+        held = world.hold("b", "h")
+        world.until(9.0)
+        world.yield_(held)
+        assert world.core.view("h", 12.0).duty_cycle == pytest.approx(0.25)
+
     def test_a_part_may_be_heard_before_its_device_is_in_its_group(self) -> None:
         world = self.world()
         world.kill("a", "g", "n1")

@@ -95,6 +95,7 @@ class Device:
     holds: int = 0
     held_since: float = 0.0
     held_s: float = 0.0
+    held_in: GroupId = ""  # the group that `held_s` is of: on Kubernetes a device goes from group to group
     handoff: Handoff | None = None
     failures: int = 0
     retry_at: float = -NEVER

@@ -82,6 +82,8 @@ def _assign(books: Books, group: Group, spec: GroupSpec | None) -> None:
     for device_id, name in spec.devices if spec else ():
         device, node = books.device(device_id), books.node(name)
         device.group_id, device.node = group.group_id, node
+        if device.held_in != group.group_id:
+            device.held_in, device.held_s = group.group_id, 0.0
         node.devices[device_id] = device
     group.devices = tuple(books.device(device_id) for device_id, _ in spec.devices) if spec else ()
     group.nodes = tuple(dict.fromkeys(device.node for device in group.devices if device.node))
