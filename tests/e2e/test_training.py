@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ WIDE = Training("gcd", 41)
 RANKS = ("wide-0", "wide-1")
 NARROW = {"job-a": Training("gcd", 23), "job-b": Training("count_bits", 5)}
 GRADIENTS = {"MASTER_ADDR": "wide-0", "MASTER_PORT": "7001"}  # by which the job's own program finds rank 0
+OLD_S = 2.0  # of what is shown when it changes: it is written at most once a second
+NEAR = 0.1  # a turn is longer for the orchestrator than for the job, by the calls at its ends
 
 Phase = tuple[float, float]
 
@@ -42,9 +45,12 @@ def test_a_job_over_both_nodes_and_one_on_each_train_the_weights_that_they_train
     for name in NARROW:
         assert not [(a, b) for a in wide for b in took[name] if a[0] < b[1] and b[0] < a[1]], "both had a GPU"
     assert {job for _, row in rows for job in row["HOLDER"].split(",")} >= {"wide", *NARROW}
-    shown = [int(row["DUTY"].removesuffix("%")) for _, row in rows]
-    print(f"duty cycle while they ran: {shown[0]} % to {shown[-1]} %")
-    assert 0 < shown[-1] <= 100
+    news = [(at, row) for (_, before), (at, row) in pairwise(rows) if row["DUTY"] != before["DUTY"]]
+    assert len(news) >= 3, "it was told while they ran"
+    at, row = news[-1]
+    told = [duty(wide, *(took[name] for name in NARROW), at=at - back / 10) for back in range(int(10 * OLD_S))]
+    print(f"duty cycle: kubectl {row['DUTY']}, the jobs {min(told):.0%} to {max(told):.0%}")
+    assert min(told) - NEAR <= int(row["DUTY"].removesuffix("%")) / 100 <= max(told) + NEAR
 
     trained = {name: fingerprints(team.logs(name)) for name in (*RANKS, *NARROW)}
     assert trained["wide-0"]["weights_sha256"] == trained["wide-1"]["weights_sha256"]
@@ -86,3 +92,10 @@ def phases(said: str) -> list[Phase]:
     events = [json.loads(line) for line in said.splitlines()]
     times = {event: [each["t"] for each in events if each["event"] == event] for event in ("holding", "held")}
     return list(zip(times["holding"], times["held"], strict=True))
+
+
+def duty(wide: list[Phase], *narrow: list[Phase], at: float) -> float:
+    """Of the two GPUs from the first phase until then, as the jobs tell of it; the wide one has both at a time."""
+    every = [*wide, *wide, *(phase for one in narrow for phase in one)]
+    held = sum(max(0.0, min(end, at) - begin) for begin, end in every)
+    return held / (2 * (at - min(begin for begin, _ in every)))
