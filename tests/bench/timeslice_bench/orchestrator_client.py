@@ -34,15 +34,16 @@ class Caller:
         self.group_id = group_id
         self.job_id = job_id
 
-    async def acquire(self, request_id: str = "") -> Lease:
-        """Asks until it is granted."""
+    async def acquire(self, request_id: str = "", *, first_wait_s: float = WAIT_S) -> Lease:
+        """Asks until it is granted; the first call waits at most `first_wait_s` seconds, the others `WAIT_S`."""
         request = pb.AcquireRequest(
-            request_id=request_id or str(uuid.uuid4()), job_id=self.job_id, group_id=self.group_id, wait_s=WAIT_S
+            request_id=request_id or str(uuid.uuid4()), job_id=self.job_id, group_id=self.group_id, wait_s=first_wait_s
         )
         while True:
             response = await self._stub.Acquire(request, timeout=CALL_LIMIT_S)
             if response.HasField("lease"):
                 return response.lease
+            request.wait_s = WAIT_S
 
     async def yield_(self, lease: Lease) -> int:
         """Gives the lease back; returns how many requests of other jobs wait."""

@@ -2,7 +2,8 @@
 
 How long a job holds varies as the times between independent events do (exponentially), so that the yields of many
 groups come one by one. Were all times equal, groups that once yielded together would do so in every round, and a
-hand-off's time would be that of its crowd.
+hand-off's time would be that of its crowd. So would those who wait ask again in one crowd, as they began together:
+the first call of each waits for a time of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from random import Random
 from timeslice_api.v1alpha1.types_pb2 import Lease
 
 from timeslice_bench.layout import Group
-from timeslice_bench.orchestrator_client import Caller, connect
+from timeslice_bench.orchestrator_client import WAIT_S, Caller, connect
 
 RENEWAL_S = 5.0
 JOBS_OF_A_CONNECTION = 50
@@ -55,11 +56,13 @@ class Turns:
         Raises:
             grpc.aio.AioRpcError: the orchestrator refuses, or does not answer.
         """
-        shares = Random(caller.job_id)  # the same ones in every run
+        drawn = Random(caller.job_id)  # the same in every run
+        first_wait_s = drawn.uniform(WAIT_S / 2, WAIT_S)
         while True:
-            lease = await caller.acquire()
+            lease = await caller.acquire(first_wait_s=first_wait_s)
+            first_wait_s = WAIT_S
             self._granted(caller)
-            await self._hold(caller, lease, shares.expovariate(1.0))
+            await self._hold(caller, lease, drawn.expovariate(1.0))
             self._yielded_at[caller.group_id] = caller.job_id, time.monotonic()
             await caller.yield_(lease)
 
