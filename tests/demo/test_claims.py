@@ -28,7 +28,6 @@ def test_a_good_run_keeps_every_claim() -> None:
         (replace(GOOD, unmanaged=refused_run()), "out_of_memory_without_time_slicing"),
         (replace(GOOD, unmanaged=refused_run("job-a", "job-b")), "out_of_memory_without_time_slicing"),
         (GOOD.sharing(waits_s=30.0), "faster_together"),
-        (replace(GOOD, alone={**GOOD.alone, "job-b": Story(JOBS[1], off_s=3.1)}), "reward_share"),
         (replace(GOOD, alone={**GOOD.alone, "job-b": Story(JOBS[1], on_s=7.1)}), "reward_share"),
         (replace(GOOD, handoffs=0), "state_was_parked"),
         (replace(GOOD, bytes_parked=0), "state_was_parked"),

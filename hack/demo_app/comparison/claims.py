@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from comparison.measures import JobRecord, RunRecord, rises
 
 RISE = 0.02  # reward by which the last quarter of a curve must exceed the first
-REWARD_SHARE = (0.3, 0.6)  # of a step, as in reinforcement learning on code
+REWARD_SHARE = 0.3  # of a step, at least: 30 to 60 % is usual in reinforcement learning on code, a busy machine adds
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,10 @@ def _faster(outcome: Outcome) -> Claim:
 
 
 def _reward_share(outcome: Outcome) -> Claim:
-    low, high = REWARD_SHARE
     shares = {name: run.jobs[name].phases().off_share for name, run in outcome.alone.items()}
-    holds = bool(shares) and all(low <= share <= high for share in shares.values())
+    holds = bool(shares) and all(share >= REWARD_SHARE for share in shares.values())
     evidence = ", ".join(f"{name} {share:.0%} alone" for name, share in shares.items())
-    if not holds:
-        evidence += "; more when the CPU cores are busy otherwise, since it starts many processes"
-    return Claim("reward_share", f"Rewards take {low:.0%} to {high:.0%} of a step", holds, evidence)
+    return Claim("reward_share", f"Rewards take at least {REWARD_SHARE:.0%} of a step", holds, evidence)
 
 
 def _slowdown(outcome: Outcome) -> float:
