@@ -25,9 +25,8 @@ log = logging.getLogger("timeslice")
 
 HELLO_S: Final = 10.0  # from a connection to its hello
 _TELL_S: Final = 1.0  # a line fits into any socket's buffer
-_MOST: Final = (
-    256  # connections that have not said hello; beyond, the oldest gives way, and tries again if it is a rank
-)
+# Connections that have not said hello; beyond, the oldest gives way, and tries again if it is a rank.
+_MOST: Final = 256
 _LONGEST: Final = 4096  # bytes of a hello
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from timeslice_api.aside import move_aside
 from timeslice_api.errors import JournalCorrupt
 from timeslice_api.shapes import json_of, well_typed
 from timeslice_api.tasks import cancelled
@@ -27,7 +28,7 @@ from timeslice_driver.faults import Fault
 from timeslice_driver.fencing import Watermark
 from timeslice_driver.parts import Held, Member, Part
 from timeslice_driver.processes import ProcessId
-from timeslice_driver.whole_files import move_aside, remove_leftovers, replace_file
+from timeslice_driver.whole_files import remove_leftovers, replace_file
 
 log = logging.getLogger(__name__)
 

@@ -40,15 +40,6 @@ def remove_leftovers(path: Path) -> None:
             left.unlink()
 
 
-def move_aside(path: Path) -> Path:
-    """Keeps a file that cannot be read under a name that is free; the new name. Raises OSError."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
-        number += 1
-    path.rename(aside)
-    return aside
-
-
 def sync_folder(folder: Path) -> None:
     """What was made, renamed or removed in the folder is so after the end of the machine too. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

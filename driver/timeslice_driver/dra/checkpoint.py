@@ -14,8 +14,10 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from timeslice_api.aside import move_aside
+
 from timeslice_driver.dra.records import Encoder, Records, decode
-from timeslice_driver.whole_files import move_aside, replace_file
+from timeslice_driver.whole_files import replace_file
 
 log = logging.getLogger(__name__)
 

@@ -89,7 +89,7 @@ class ClaimRecord:
     @property
     def about(self) -> dict[str, str]:
         """Fields of a line of the log about it (`extra`)."""
-        return {"claim_uid": self.uid, "job_id": self.job, "group_id": self.group}
+        return self.prepared.about
 
     def with_vendor_ids(self, ids: Mapping[str, str]) -> ClaimRecord:
         """With NVIDIA's CDI ids by UUID, as they are now."""

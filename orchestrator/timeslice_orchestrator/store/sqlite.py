@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from timeslice_api.aside import move_aside
 from timeslice_api.errors import ConfigError, StoreFailed
 
 from timeslice_orchestrator.core.events import AcquireRequested
@@ -74,7 +75,7 @@ class SqliteStore:
         except sqlite3.OperationalError as error:
             raise StoreFailed(f"cannot open {path}: {error}") from error
         except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            aside = _set_aside(path)
+            aside = move_aside(path, suffixes=_SIDE_FILES)
             _log.error("%s is corrupt (%s): it is kept as %s, and a fresh one is started", path, error, aside)
         try:
             return cls(path, shared=shared)
@@ -167,14 +168,3 @@ def _records(connection: sqlite3.Connection) -> list[StoredRecord]:
             raise ConfigError(message, hint="start the version of timeslice that wrote it, or a newer one")
         found.append(decoded(kind, body))
     return found
-
-
-def _set_aside(path: Path) -> Path:
-    number = 1
-    while (aside := path.with_name(f"{path.name}.corrupt-{number}")).exists():
-        number += 1
-    for suffix in _SIDE_FILES:
-        source = path.with_name(path.name + suffix)
-        if source.exists():
-            source.rename(aside.with_name(aside.name + suffix))
-    return aside
