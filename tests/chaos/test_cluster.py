@@ -28,10 +28,12 @@ from timeslice_chaos.log import Event, Log, distinct, read
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_seed_deals_every_fault_of_a_cluster_once_before_any_comes_again_and_always_in_the_same_order() -> None:
+def test_a_seed_deals_each_fault_and_each_kind_once_before_any_comes_again_and_always_in_the_same_order() -> None:
     hand, again, other = (list(islice(deal(faults(), seed), len(faults()))) for seed in (7, 7, 8))
     assert hand == again != other
     assert sorted(map(repr, hand)) == sorted(map(repr, faults()))
+    kinds = {fault.kind for fault in hand}
+    assert {fault.kind for fault in hand[: len(kinds)]} == kinds
 
 
 def test_each_fault_of_a_cluster_has_a_name_of_its_own_a_way_to_happen_and_a_call_that_exists() -> None:

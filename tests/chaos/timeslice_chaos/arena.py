@@ -15,18 +15,6 @@ from timeslice_chaos.strike import Striker
 from timeslice_chaos.world import living
 
 
-class AnyFault(Protocol):
-    """One fault, as the report names it."""
-
-    @property
-    def kind(self) -> str:
-        """What is done."""
-
-    @property
-    def where(self) -> str:
-        """To whom, and when."""
-
-
 class AnyWorld(Protocol):
     """Orchestrators, nodes and jobs that run."""
 

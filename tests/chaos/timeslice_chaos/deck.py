@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from timeslice_chaos.armory import Arm
 from timeslice_chaos.points import JOB, NODE, ORCHESTRATOR
 
-_F = TypeVar("_F")
+
+class AnyFault(Protocol):
+    """One fault, as the report names it."""
+
+    @property
+    def kind(self) -> str:
+        """What is done."""
+
+    @property
+    def where(self) -> str:
+        """To whom, and when."""
+
+
+_F = TypeVar("_F", bound=AnyFault)
 
 
 @dataclass(frozen=True)
@@ -124,9 +138,20 @@ def faults() -> list[Fault]:
 
 
 def deal(all_: Sequence[_F], seed: int) -> Iterator[_F]:
-    """The faults in the order of a seed, every one before any comes again, for ever."""
+    """The faults in the order of a seed, every one before any comes again, for ever. Of each kind there is one before
+    any comes a second time, so that a short run has all kinds."""
     while True:
         order = list(all_)
         random.Random(seed).shuffle(order)
-        yield from order
+        yield from sorted(order, key=_nth_of_its_kind())
         seed += 1_000_003
+
+
+def _nth_of_its_kind() -> Callable[[AnyFault], int]:
+    dealt: Counter[str] = Counter()
+
+    def nth(fault: AnyFault) -> int:
+        dealt[fault.kind] += 1
+        return dealt[fault.kind]
+
+    return nth

@@ -13,8 +13,9 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from timeslice_chaos import deck
-from timeslice_chaos.arena import EMBEDDED, AnyFault, AnyWorld, Arena
+from timeslice_chaos.arena import EMBEDDED, AnyWorld, Arena
 from timeslice_chaos.checker import Violation, check
+from timeslice_chaos.deck import AnyFault
 from timeslice_chaos.log import Event, distinct, read
 from timeslice_chaos.process import ChaosError
 from timeslice_chaos.report import Report
