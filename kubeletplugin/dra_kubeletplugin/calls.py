@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from dra_kubeletplugin.apiserver import CLAIMS, ApiServer, ApiServerError, NotFoundError
+from dra_kubeletplugin.claim_reader import ClaimReader
 from dra_kubeletplugin.claims import Claim, ClaimRef
 from dra_kubeletplugin.driver import Driver, PreparedDevice, PrepareError
 from dra_kubeletplugin.metadata import MetadataFiles
@@ -20,7 +20,6 @@ Prepared: TypeAlias = Mapping[str, "Sequence[PreparedDevice] | PrepareError"]
 Unprepared: TypeAlias = Mapping[str, PrepareError | None]
 
 _MARGIN_S = 1.0  # of the caller's deadline, to answer in
-_READS_AT_ONCE = 8  # for 64 pods at once a connection each costs more than their claims
 
 
 class Calls:
@@ -29,21 +28,18 @@ class Calls:
     def __init__(
         self,
         driver: Driver,
-        driver_name: str,
-        api: ApiServer,
+        reader: ClaimReader,
         *,
         lock: NodeLock | None,
         lock_timeout_s: float,
         metadata: MetadataFiles | None,
     ) -> None:
         self._driver = driver
-        self._driver_name = driver_name
-        self._api = api
+        self._reader = reader
         self._lock = lock
         self._lock_timeout_s = lock_timeout_s
         self._metadata = metadata
         self._running: set[asyncio.Task[Any]] = set()
-        self._reads = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def prepare(self, refs: Sequence[ClaimRef], *, left_s: float | None) -> Prepared:
         """For each of the claims its devices, or what went wrong.
@@ -52,7 +48,7 @@ class Calls:
             refs: as kubelet named them.
             left_s: until kubelet gives up; None: never.
         """
-        found = dict(zip([ref.uid for ref in refs], await asyncio.gather(*map(self._read, refs)), strict=True))
+        found = await self._reader.read(refs)
         claims = [claim for claim in found.values() if isinstance(claim, Claim)]
         failures = {uid: error for uid, error in found.items() if isinstance(error, PrepareError)}
         if not claims:
@@ -79,22 +75,6 @@ class Calls:
             task.cancel()
         if late:
             await asyncio.wait(late)
-
-    async def _read(self, ref: ClaimRef) -> Claim | PrepareError:
-        """The claim as the API server has it now; kubelet's copy may be old, and so would be that of a watch."""
-        try:
-            async with self._reads:
-                raw = await self._api.get(CLAIMS, ref.name, namespace=ref.namespace)
-        except NotFoundError:
-            return PrepareError(f"claim {ref.namespace}/{ref.name} does not exist")
-        except ApiServerError as error:
-            return PrepareError(f"cannot read claim {ref.namespace}/{ref.name}: {error}")
-        claim = Claim.of(raw, driver=self._driver_name)
-        if claim.ref.uid != ref.uid:
-            return PrepareError(f"claim {ref.namespace}/{ref.name} got replaced: it is {claim.ref.uid}, not {ref.uid}")
-        if not claim.allocated:
-            return PrepareError(f"claim {ref.namespace}/{ref.name} is not allocated")
-        return claim
 
     async def _prepare(self, claims: Sequence[Claim]) -> Prepared:
         answer = await self._driver.prepare(claims)

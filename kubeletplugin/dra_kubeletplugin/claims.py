@@ -85,11 +85,19 @@ class OpaqueConfig:
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim that is allocated to this node, as the API server had it a moment ago."""
+    """A claim that is allocated to this node, as the API server had it a moment ago.
+
+    Attributes:
+        driver: whose devices `results` and `configs` are about.
+        raw: the whole object.
+        pod_objects: with `Plugin(pods=True)`, the pods that it is reserved for, as far as they are there and may be
+            read.
+    """
 
     ref: ClaimRef
     driver: str
     raw: Object = field(repr=False)
+    pod_objects: tuple[Object, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, raw: Object, *, driver: str) -> Claim:

@@ -15,6 +15,7 @@ import grpc.aio
 from dra_kubeletplugin import liveness
 from dra_kubeletplugin.apiserver import ApiServer
 from dra_kubeletplugin.calls import Calls
+from dra_kubeletplugin.claim_reader import ClaimReader
 from dra_kubeletplugin.driver import Driver
 from dra_kubeletplugin.health import DeviceHealth
 from dra_kubeletplugin.health_service import HealthFeed, HealthService
@@ -66,6 +67,7 @@ class Plugin:
         cdi_dir: where the runtime looks for CDI specs that come and go; only for `metadata`.
         pod_uid: of the pod that this process runs in. With it two instances can be there at once, in a rolling update
             with `maxSurge`: both may get calls, under one lock; the older one publishes until it ends.
+        pods: whether claims come with their pods (`Claim.pod_objects`), which needs the right to get pods.
         serialize: whether calls have the node for themselves.
         lock_timeout_s: how long a call waits for that; below kubelet's limit for a call, 45 s.
         stop_grace_s: for calls under way when the context is left.
@@ -90,6 +92,7 @@ class Plugin:
         data_dir: Path | None = None,
         cdi_dir: Path = Path("/var/run/cdi"),
         pod_uid: str = "",
+        pods: bool = False,
         serialize: bool = True,
         lock_timeout_s: float = 30.0,
         stop_grace_s: float = 10.0,
@@ -109,8 +112,7 @@ class Plugin:
         self._health = HealthFeed() if health else None
         self._calls = Calls(
             driver,
-            driver_name,
-            api,
+            ClaimReader(api, driver_name, pods=pods),
             lock=self._lock if serialize else None,
             lock_timeout_s=lock_timeout_s,
             metadata=MetadataFiles(driver_name, data=self._data_dir, cdi=cdi_dir) if metadata else None,

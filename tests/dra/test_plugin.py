@@ -155,7 +155,7 @@ async def test_an_api_server_that_does_not_answer_for_the_pod_is_told_and_tried_
     await world.start()
     uid = await world.add_claim()
     world.server.refuse("GET", "pods", Refusal(500, "InternalError"))
-    assert "cannot read the claim's pods" in (await world.prepare(uid)).error
+    assert "cannot read pod rl/pod-of-c of the claim" in (await world.prepare(uid)).error
     assert not (await world.prepare(uid)).error
 
 

@@ -80,7 +80,7 @@ class Bench:
     async def prepare(self, uid: str = "u", *devices: str, **options: Any) -> Sequence[PreparedDevice]:
         labels = {"timeslice.dev/job": options.pop("job", "trainer")}
         raw = raw_claim(uid, *(devices or ("gpu-0-rl-a",)), labels=labels, **options)
-        return await self.preparation.prepare(Claim.of(raw, driver=DRIVER), ())
+        return await self.preparation.prepare(Claim.of(raw, driver=DRIVER))
 
     def state(self, uid: str = "u") -> str:
         claim = self.checkpoint.read().claims.get(uid)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ def made(
     pods: Sequence[Mapping[str, Any]] = (), others: Sequence[ClaimRecord] = (), view: NodeView = VIEW, **claim: Any,
 ) -> ClaimRecord:  # fmt: skip
     raw = raw_claim("u", *devices, labels=LABELS if labels is None else labels, config=config, **claim)
-    return candidate(Claim.of(raw, driver=DRIVER), pods, view, others)
+    return candidate(replace(Claim.of(raw, driver=DRIVER), pod_objects=tuple(pods)), view, others)
 
 
 def refused(*devices: str, **options: Any) -> tuple[str, str]:
@@ -90,7 +91,7 @@ class TestWhose:
         raw = raw_claim("u", "gpu-0-rl-a", labels=LABELS)
         raw["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
         with pytest.raises(RefusedError, match="adminAccess"):
-            candidate(Claim.of(raw, driver=DRIVER), (), VIEW, ())
+            candidate(Claim.of(raw, driver=DRIVER), VIEW, ())
 
 
 class TestDevices:

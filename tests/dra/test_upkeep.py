@@ -86,7 +86,7 @@ async def test_lost_records_are_found_in_slices_claims_and_cdi_specs(
     raw = server.one(CLAIMS, "claim-u", namespace="rl")
     assert raw
     prepared = candidate(Claim.of({**raw, "metadata": {**raw["metadata"], "labels": {"timeslice.dev/job": "j"}}},
-                                  driver=DRIVER), (), VIEW, ())  # fmt: skip
+                                  driver=DRIVER), VIEW, ())  # fmt: skip
     cdi = CdiFolder(tmp_path)
     cdi.write(uid, spec(prepared, Wiring("", tmp_path), {"GPU-0": [Path("/dev/nvidia0")]}))
     await server.put(CLAIMS, raw_claim("never-prepared", "gpu-1-rl-a"))

@@ -265,6 +265,17 @@ async def test_in_a_pod_the_service_account_leads_to_the_server(folder: Path, mo
     assert await found.get_api_key_with_prefix("BearerToken") == "bearer t0ken"
 
 
+@pytest.mark.parametrize(("left_out", "proxy"), [("", "http://proxy.example.com:3128"), ("127.0.0.1", None)])
+async def test_the_environment_names_the_proxy_and_the_servers_without_one(
+    server: FakeApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, proxy: str | None
+) -> None:
+    for scheme in ("http", "https"):
+        monkeypatch.setenv(f"{scheme}_proxy", "http://proxy.example.com:3128")
+    monkeypatch.setenv("no_proxy", left_out)
+    found = await configuration(str(server.kubeconfig(folder / "config")))
+    assert found.proxy == proxy
+
+
 def test_a_word_of_a_proxy_is_told_as_it_is() -> None:
     error = from_answer(502, b"<html>Bad Gateway</html>", {})
     assert isinstance(error, UnavailableError)

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 from dra_kubeletplugin import CallReport, Claim, ClaimRef, Plugin, PreparedDevice, PrepareError, request_id
-from dra_kubeletplugin.apiserver import CLAIMS, ApiServer
+from dra_kubeletplugin.apiserver import CLAIMS, PODS, ApiServer
 from fake_api_server import FakeApiServer, Refusal
 from fake_kubelet import FakeKubelet
 from scripted_driver import ScriptedDriver, allocate, result
@@ -112,6 +112,46 @@ async def test_an_api_server_that_fails_is_an_error_of_the_claim(
         await kubelet.register_all()
         assert "etcd is away" in (await kubelet.prepare(ref))[ref.uid].error
         assert not (await kubelet.prepare(ref))[ref.uid].error
+
+
+async def test_claims_come_with_their_pods_where_the_driver_wants_them(
+    server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, driver: ScriptedDriver
+) -> None:
+    ref = await allocate(server, "c")
+    claim = server.one(CLAIMS, "c", namespace="jobs")
+    assert claim
+    pod = await server.put(PODS, {"metadata": {"namespace": "jobs", "name": "pod-of-c"}})
+    replaced = await server.put(PODS, {"metadata": {"namespace": "jobs", "name": "other"}})
+    uids = {"pod-of-c": pod["metadata"]["uid"], "other": f"not-{replaced['metadata']['uid']}", "gone": "u-1"}
+    reserved = [{"resource": "pods", "name": name, "uid": uid} for name, uid in uids.items()]
+    await server.put(CLAIMS, claim | {"status": claim["status"] | {"reservedFor": reserved}})
+    async with new_plugin(pods=True):
+        await kubelet.register_all()
+        assert not (await kubelet.prepare(ref))[ref.uid].error
+    assert driver.prepared[0].pod_objects == (pod,)
+
+
+@pytest.mark.parametrize(("status", "told"), [(403, ""), (500, "cannot read pod jobs/pod-of-c of the claim")])
+async def test_a_pod_that_may_not_be_read_is_left_out_and_one_that_cannot_fails_its_claim(
+    server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, status: int, told: str
+) -> None:
+    ref = await allocate(server, "c")
+    server.refuse("GET", "pods", Refusal(status, "InternalError"))
+    async with new_plugin(pods=True):
+        await kubelet.register_all()
+        assert (await kubelet.prepare(ref))[ref.uid].error.partition(":")[0] == told
+        assert not (await kubelet.prepare(ref))[ref.uid].error
+
+
+async def test_pods_are_not_asked_for_where_the_driver_does_not_want_them(
+    server: FakeApiServer, kubelet: FakeKubelet, new_plugin: NewPlugin, driver: ScriptedDriver
+) -> None:
+    ref = await allocate(server, "c")
+    async with new_plugin():
+        await kubelet.register_all()
+        await kubelet.prepare(ref)
+    assert driver.prepared[0].pod_objects == ()
+    assert not [call for call in server.calls if "/pods" in call.path]
 
 
 async def test_devices_of_other_drivers_are_not_shown(

@@ -37,14 +37,11 @@ class NodeView:
     host_memory: int = 0
 
 
-def candidate(
-    claim: Claim, pods: Sequence[Mapping[str, Any]], view: NodeView, others: Sequence[ClaimRecord]
-) -> ClaimRecord:
+def candidate(claim: Claim, view: NodeView, others: Sequence[ClaimRecord]) -> ClaimRecord:
     """The record of a claim that may be prepared, in state `started`.
 
     Args:
-        claim: with at least one share of ours.
-        pods: raw, those that it is reserved for, as far as they can be read.
+        claim: with at least one share of ours, and with its pods.
         view: of the node.
         others: claims that hold GPUs here.
 
@@ -54,7 +51,7 @@ def candidate(
     if any(share.admin_access for share in claim.results):
         raise refusals.config_invalid("adminAccess is not for time-sliced GPUs", "leave it out of the claim")
     devices = held_devices(claim, view)
-    assignment = assign(claim, [pod["metadata"].get("labels") or {} for pod in pods])
+    assignment = assign(claim, [pod["metadata"].get("labels") or {} for pod in claim.pod_objects])
     made = record_of(claim, assignment, devices)
     if view.groups is not None:
         check_admission(claim, assignment, view.groups, view.labels)
@@ -63,7 +60,7 @@ def candidate(
         if gpus[uuid].fault:
             raise refusals.unhealthy(gpus[uuid], gpus[uuid].fault)
     check_neighbours(made, others, gpus, _rules(made.group, view))
-    for pod in pods:
+    for pod in claim.pod_objects:
         _check_pod(pod, made)
     return made
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 
 from dra_kubeletplugin import Claim, ClaimRef, PreparedDevice, PrepareError
-from dra_kubeletplugin.apiserver import PODS, ApiServer, ApiServerError, ForbiddenError, NotFoundError, Object
 from timeslice_api.kinds import names as kinds
 
 from timeslice_driver.dra.metrics import PluginMetrics
@@ -23,7 +21,6 @@ class TimesliceDriver:
     """A `dra_kubeletplugin.Driver`.
 
     Args:
-        api: the API server.
         preparation: does the work.
         reports: tells people.
         metrics: counts.
@@ -34,7 +31,6 @@ class TimesliceDriver:
 
     def __init__(
         self,
-        api: ApiServer,
         preparation: Preparation,
         reports: Reports,
         metrics: PluginMetrics,
@@ -43,7 +39,6 @@ class TimesliceDriver:
         on_failure: Callable[[Exception], Awaitable[None]],
         changed: Callable[[], None],
     ) -> None:
-        self._api = api
         self._preparation = preparation
         self._reports = reports
         self._metrics = metrics
@@ -70,14 +65,12 @@ class TimesliceDriver:
             return ()
         began = monotonic()
         try:
-            prepared = await self._preparation.prepare(claim, await self._pods(claim))
+            prepared = await self._preparation.prepare(claim)
         except RefusedError as error:
             log.warning("claim %s is refused: %s: %s", claim.ref, error.reason.value, error, extra=_about(claim))
             self._metrics.refusals.labels(error.reason.value).inc()
             self._reports.refused(claim, error)
             return PrepareError(f"{error.reason.value}: {error}")
-        except ApiServerError as error:
-            return PrepareError(f"cannot read the claim's pods: {error}")
         self._metrics.prepare_seconds.observe(monotonic() - began)
         self._reports.prepared(claim)
         self._changed()
@@ -96,27 +89,6 @@ class TimesliceDriver:
         self._reports.forget(claim.uid)
         self._changed()
         return None
-
-    async def _pods(self, claim: Claim) -> list[Object]:
-        """The pods that it is reserved for, as far as they are there and may be read.
-
-        Raises:
-            ApiServerError: the API server does not answer.
-        """
-        found = await asyncio.gather(*(self._pod(claim.ref.namespace, pod.name) for pod in claim.pods))
-        uids = {pod.uid for pod in claim.pods}
-        return [pod for pod in found if pod and pod["metadata"]["uid"] in uids]
-
-    async def _pod(self, namespace: str, name: str) -> Object | None:
-        try:
-            return await self._api.get(PODS, name, namespace=namespace)
-        except NotFoundError:
-            return None
-        except ForbiddenError as error:
-            log.warning(
-                "pod %s/%s cannot be looked at, neither its label nor its memory limit: %s", namespace, name, error
-            )
-            return None
 
 
 def _about(claim: Claim) -> dict[str, str]:

@@ -45,6 +45,7 @@ from timeslice_driver.processes import ProcFs
 log = logging.getLogger(__name__)
 
 _COMPLETE_S: Final = 10.0  # less than the kubelet waits for a call
+_GATHER_S: Final = 0.05  # for the claims that come with it
 _LEAST_SHARE: Final = 0.5  # of a small node's memory is for snapshots, whatever the reserve
 
 
@@ -93,7 +94,6 @@ class DraPlugin:
             self._checkpoint, self.view, self.metrics, pool=config.node_name, wanted=config.mode
         )
         self._driver = TimesliceDriver(
-            api,
             self._preparation,
             self._reports,
             self.metrics,
@@ -223,6 +223,7 @@ class DraPlugin:
         """Counts what is prepared, and follows the claims that may get further pods."""
         while True:
             await self._claims_changed.wait()
+            await asyncio.sleep(_GATHER_S)
             self._claims_changed.clear()
             records = await asyncio.to_thread(self._checkpoint.read)
             self.metrics.claims_prepared.set(len(records.completed))
@@ -296,5 +297,6 @@ class DraPlugin:
             **{name: path for name, path in places.items() if path is not None},
             "cdi_dir": config.cdi_dir,
             "pod_uid": config.pod_uid,
+            "pods": True,
             "health": True,
         }

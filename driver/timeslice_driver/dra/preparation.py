@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dra_kubeletplugin import Claim, PreparedDevice
 from timeslice_api.errors import InvalidRequest, TimesliceError
@@ -76,12 +76,11 @@ class Preparation:
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
 
-    async def prepare(self, claim: Claim, pods: Sequence[Mapping[str, Any]]) -> tuple[PreparedDevice, ...]:
+    async def prepare(self, claim: Claim) -> tuple[PreparedDevice, ...]:
         """The devices for the kubelet; the same ones each time.
 
         Args:
-            claim: as the API server has it now.
-            pods: raw, see `candidate`.
+            claim: as the API server has it now, with its pods.
 
         Raises:
             RefusedError: it is not prepared, and everything is as before.
@@ -89,7 +88,7 @@ class Preparation:
         _check_uid(claim.ref.uid)
         async with self._one_at_a_time:
             try:
-                record = await self._prepare(claim, pods)
+                record = await self._prepare(claim)
                 log.info("%s is prepared: %s", record, ", ".join(e.device for e in record.devices), extra=record.about)
                 return _answer(record)
             except (CheckpointError, OSError) as error:
@@ -115,9 +114,9 @@ class Preparation:
             CheckpointError: the disk fails.
         """
         async with self._one_at_a_time:
-            known = (await asyncio.to_thread(self._files.checkpoint.read)).claims.get(uid)
+            known = await asyncio.to_thread(self._known, uid)
             if known and known.state == "completed" and dict(known.pods) != dict(pods):
-                await self._write(replace(known, pods=dict(pods)))
+                await asyncio.to_thread(self._write, replace(known, pods=dict(pods)))
                 await self._parts.refresh_pods(uid, pods)
 
     async def restore(self, records: Records) -> None:
@@ -130,11 +129,11 @@ class Preparation:
                 except (TimesliceError, OSError, refusals.RefusedError) as error:
                     log.error("%s is prepared, but cannot be put in place: %s", claim, error, extra=claim.about)
 
-    async def _prepare(self, claim: Claim, pods: Sequence[Mapping[str, Any]]) -> ClaimRecord:
-        records = await asyncio.to_thread(self._files.checkpoint.read)
+    async def _prepare(self, claim: Claim) -> ClaimRecord:
+        records, vendor_ids = await asyncio.to_thread(lambda: (self._files.checkpoint.read(), self._files.vendor.ids()))
         known = records.claims.get(claim.ref.uid)
         if known and known.state == "completed" and known.same_allocation(held_devices(claim, self._view())):
-            return await self._again(known, claim)
+            return await self._again(known, claim, vendor_ids)
         if known and known.state == "unprepared":
             self._check_not_stale(known, claim)
         elif known:
@@ -142,7 +141,7 @@ class Preparation:
             log.info(text, known, known.state, extra=known.about)
             await self._undo(known.uid)
         others = [other for other in records.held if other.uid != claim.ref.uid]
-        record = await self._with_vendor_ids(candidate(claim, pods, self._view(), others))
+        record = candidate(claim, self._view(), others).with_vendor_ids(vendor_ids)
         await self._do(record)
         return replace(record, state="completed")
 
@@ -152,34 +151,38 @@ class Preparation:
         if age < TOMBSTONE_S and {pod.uid for pod in claim.pods} <= set(known.pods):
             raise refusals.stale(age)
 
-    async def _again(self, known: ClaimRecord, claim: Claim) -> ClaimRecord:
+    async def _again(self, known: ClaimRecord, claim: Claim, vendor_ids: Mapping[str, str]) -> ClaimRecord:
         """What is prepared stays so, whatever prepare would say of it today."""
         pods = {**known.pods, **{pod.uid: pod.name for pod in claim.pods}}
-        record = await self._with_vendor_ids(replace(known, pods=pods))
+        record = replace(known, pods=pods).with_vendor_ids(vendor_ids)
         if record != known:
-            await self._write(record)
+            await asyncio.to_thread(self._write, record)
         await self._parts.add(record.prepared)
         await asyncio.to_thread(self._write_spec, record)
         return record
 
-    async def _with_vendor_ids(self, record: ClaimRecord) -> ClaimRecord:
-        return record.with_vendor_ids(await asyncio.to_thread(self._files.vendor.ids))
-
     async def _do(self, record: ClaimRecord) -> None:
         try:
-            await self._write(record, durable=False)  # a reboot makes it void, and nothing else needs the disk
-            self._done("started")
+            await asyncio.to_thread(self._begin, record)
             await self._parts.add(record.prepared)
             self._done("parts")
-            await asyncio.to_thread(self._write_spec, record)
-            self._done("cdi")
-            await self._write(replace(record, state="completed"))
-            self._done("completed")
+            await asyncio.to_thread(self._complete, record)
         except (CheckpointError, OSError, TimesliceError, refusals.RefusedError) as error:
             await self._undo_logged(record)
             if isinstance(error, TimesliceError):
                 raise refusals.node_fault(error.message, error.hint) from error
             raise
+
+    def _begin(self, record: ClaimRecord) -> None:
+        """Blocks, as all that follow here and are no coroutines."""
+        self._write(record, durable=False)  # a reboot makes it void, and nothing else needs the disk
+        self._done("started")
+
+    def _complete(self, record: ClaimRecord) -> None:
+        self._write_spec(record)
+        self._done("cdi")
+        self._write(replace(record, state="completed"))
+        self._done("completed")
 
     async def _undo_logged(self, record: ClaimRecord) -> None:
         try:
@@ -194,31 +197,40 @@ class Preparation:
         await asyncio.to_thread(self._files.checkpoint.update, lambda records: records.without_claims(uid))
 
     async def _unprepare(self, uid: str) -> bool:
-        await asyncio.to_thread(self._files.cdi.remove, uid)
-        self._done("cdi removed")
+        await asyncio.to_thread(self._remove_spec, uid)
         await self._parts.remove(uid)
         self._done("parts removed")
-        known = (await asyncio.to_thread(self._files.checkpoint.read)).claims.get(uid)
-        if known is None:
-            return False
-        await self._write(replace(known, state="unprepared"), durable=False)
-        self._done("unprepared")
-        if known.state == "unprepared":
+        known = await asyncio.to_thread(self._end, uid)
+        if known is None or known.state == "unprepared":
             return False
         log.info("%s is unprepared", known, extra=known.about)
         return True
 
-    async def _write(self, record: ClaimRecord, *, durable: bool = True) -> None:
+    def _remove_spec(self, uid: str) -> None:
+        self._files.cdi.remove(uid)
+        self._done("cdi removed")
+
+    def _end(self, uid: str) -> ClaimRecord | None:
+        """Returns what was known of it."""
+        if known := self._known(uid):
+            self._write(replace(known, state="unprepared"), durable=False)
+            self._done("unprepared")
+        return known
+
+    def _known(self, uid: str) -> ClaimRecord | None:
+        return self._files.checkpoint.read().claims.get(uid)
+
+    def _write(self, record: ClaimRecord, *, durable: bool = True) -> None:
         now = self._clock()
 
         def change(records: Records) -> Records:
             old = [each.uid for each in records.claims.values() if _forgotten(each, now)]
             return records.without_claims(*old).with_claim(replace(record, changed_at=now))
 
-        await asyncio.to_thread(self._files.checkpoint.update, change, durable=durable)
+        self._files.checkpoint.update(change, durable=durable)
 
     def _write_spec(self, record: ClaimRecord) -> None:
-        """Blocks. Device files are looked at anew each time: their numbers may have changed since the last boot."""
+        """Device files are looked at anew each time: their numbers may have changed since the last boot."""
         gpus = {gpu.uuid: gpu for gpu in self._view().gpus}
         ours = {device.uuid for device in record.devices if not device.vendor_id}
         nodes = {uuid: self._device_files(uuid, gpus.get(uuid)) for uuid in ours}

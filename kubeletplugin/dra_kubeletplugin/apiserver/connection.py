@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kubernetes.aio import config as _config
 from kubernetes.aio.client.configuration import Configuration
@@ -27,16 +29,27 @@ async def configuration(kubeconfig: str | None = None) -> Any:
     """
     found: Any = Configuration()
     found.connection_pool_maxsize = 0  # no limit: each watch keeps a connection, and its number must not stop requests
+    found.client_session_kwargs = {"trust_env": False}  # else each request reads all of the environment, and ~/.netrc
     try:
-        if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-            config.load_incluster_config(found)
-            return found
-        path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-        _demand(path)
-        await config.load_kube_config(config_file=path, client_configuration=found, persist_config=False)
+        await _load(found, kubeconfig)
     except (config.ConfigException, OSError) as error:
         raise NoClusterError(f"cannot reach a cluster: {error}") from error
+    found.proxy = found.proxy or _proxy(urlsplit(found.host))
     return found
+
+
+async def _load(found: Any, kubeconfig: str | None) -> None:
+    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        config.load_incluster_config(found)
+        return
+    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    _demand(path)
+    await config.load_kube_config(config_file=path, client_configuration=found, persist_config=False)
+
+
+def _proxy(server: SplitResult) -> str | None:
+    """As $HTTPS_PROXY, $HTTP_PROXY and $NO_PROXY tell; None for none."""
+    return None if proxy_bypass(server.netloc) else getproxies().get(server.scheme)
 
 
 def _demand(path: str) -> None:
