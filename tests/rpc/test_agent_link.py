@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -14,7 +15,12 @@ from scripted_node import PARKED, RUNNING, ScriptedNode, part
 from timeslice_api.errors import InvalidRequest, Stopping, Unavailable
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import orchestrator_pb2, types_pb2
+from timeslice_orchestrator.access.gate import Gate
+from timeslice_orchestrator.core.model import Settings
+from timeslice_orchestrator.listen import Listener
 from timeslice_orchestrator.rpc import agent_link
+from timeslice_orchestrator.serving import Serving
+from timeslice_orchestrator.store.sqlite import SqliteStore
 
 TWO_JOBS = (part("job-a", "g", "d1", state=RUNNING), part("job-b", "g", "d1", state=PARKED))
 
@@ -132,6 +138,18 @@ async def test_an_epoch_that_a_node_has_seen_is_outdone_for_all_nodes_and_for_ev
         await running.start()
         assert running.server.epoch == 43
         await old.cut()
+
+
+async def test_a_former_leader_does_not_outdo_the_epoch_of_its_successor(short_dir: Path, settings: Settings) -> None:
+    store = SqliteStore.open(short_dir / "store")
+    serving = Serving(settings, store, store.records, in_office=lambda: False)
+    await serving.listen([Listener(f"unix://{short_dir}/o.sock")], Gate(None))
+    async with open_channel(f"unix://{short_dir}/o.sock") as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="leads no longer"):
+            await ScriptedNode(channel, "n1", {"g": ("d1",)}, epoch=41).connect()
+    assert store.epoch == 1
+    await serving.stop()
+    store.close()
 
 
 async def test_a_result_of_an_older_orchestrators_command_is_ignored(

@@ -59,6 +59,7 @@ class AgentLink:
         await self._gate.permit(caller, Wish(Act.SPEAK_FOR_NODE, node=hello.record.node))
         link = Link(hello.record)
         try:
+            self._engine.refuse_when_stopped()  # a node that knows the successor must not make this one's epoch higher
             await self._links.go_above(hello.highest_epoch)
             self._connect(link, hello)
             await self._serve(link, messages, context)
