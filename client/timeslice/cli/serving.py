@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol
 
 from timeslice_api.errors import Unavailable
+from timeslice_api.garbage import collect_all_seldom
 from timeslice_api.tasks import cancelled, until_one_ends
 
 
@@ -53,6 +54,7 @@ async def _serve(
             if not await _started(service, ended):
                 return 0
         ready()
+        collect_all_seldom()
         await until_one_ends(ended.wait(), *([failed()] if failed else []))
     return 0
 

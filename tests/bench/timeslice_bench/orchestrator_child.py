@@ -11,6 +11,7 @@ import cProfile
 import logging
 from pathlib import Path
 
+from timeslice_api.garbage import collect_all_seldom
 from timeslice_orchestrator.config import OrchestratorConfig
 from timeslice_orchestrator.server import Orchestrator
 
@@ -21,6 +22,7 @@ from timeslice_bench.lifeline import say, until_let_go
 async def main(state_dir: Path) -> None:
     """Serves until the parent lets go."""
     async with Orchestrator(OrchestratorConfig(state_dir, listen=("127.0.0.1:0",))) as orchestrator:
+        collect_all_seldom()
         yardstick, port = await serve_empty_calls()
         say(address=orchestrator.addresses[0], empty_address=f"127.0.0.1:{port}")
         await until_let_go()
