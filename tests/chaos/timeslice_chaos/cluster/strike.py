@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from gpu_emulator.faults import Fault
 from installation import DRIVER, NAMESPACE
 from kube_cluster.errors import ClusterError
-from reading import Object
 
 from timeslice_chaos.cluster.deck import ClusterFault
-from timeslice_chaos.cluster.follow import JobProcess
 from timeslice_chaos.cluster.links import unplugged, unreachable
 from timeslice_chaos.cluster.moments import slow_call, struck
+from timeslice_chaos.cluster.targets import Targets
 from timeslice_chaos.cluster.world import ClusterWorld
-from timeslice_chaos.process import eventually
 
 Blow: TypeAlias = Callable[[], object]
-_T = TypeVar("_T")
 _API_SERVER, _LEASE = "kube-apiserver", "timeslice-orchestrator"
 _FORCE = ("--grace-period=0", "--force")
-_FOUND_S = 10.0
 _LATER_S = 2.0  # several turns
 
 
@@ -35,13 +31,11 @@ class ClusterStriker:
     over; what it broke is for Kubernetes and `ClusterWorld.mend`."""
 
     def __init__(self, world: ClusterWorld, chance: random.Random) -> None:
-        self._world, self._chance = world, chance
-        self._node = self._choose(sorted(world.cluster.nodes))
-        self._mover = 0  # pid of the job whose call of the GPU is under way
+        self._world, self._targets = world, Targets(world, chance)
 
     def strike(self, fault: ClusterFault) -> bool:
         """False when its moment did not come."""
-        self._world.log.say("strikes", kind=fault.kind, where=fault.where, node=self._node)
+        self._world.log.say("strikes", kind=fault.kind, where=fault.where, node=self._targets.node)
         why = ""
         try:
             done = self._strike(fault)
@@ -51,7 +45,7 @@ class ClusterStriker:
         return done
 
     def _strike(self, fault: ClusterFault) -> bool:
-        worker = self._world.cluster.nodes[self._node]
+        worker = self._world.cluster.nodes[self._targets.node]
         if fault.kind == "gpu":
             return struck(worker, Fault(fault.during, nth=1, **fault.gpu)) is not None
         # Whom to strike takes long to find out, and a call of the GPU does not.
@@ -60,17 +54,17 @@ class ClusterStriker:
             mover = slow_call(worker, fault.during)
             if mover is None:
                 return False
-            self._mover = mover
+            self._targets.mover = mover
         (blow or _WAYS[fault.kind](self, fault))()
         return True
 
     # Each finds out what to do, and returns how it is done.
 
     def _kill(self, fault: ClusterFault) -> Blow:
-        return partial(self._world.kill, self._pid(fault.target), fault.target)
+        return partial(self._world.kill, self._targets.pid(fault.target), fault.target)
 
     def _stop(self, fault: ClusterFault) -> Blow:
-        pid = self._pid(fault.target)
+        pid = self._targets.pid(fault.target)
 
         def blow() -> None:
             self._world.stop(pid, fault.target)
@@ -82,16 +76,16 @@ class ClusterStriker:
         return blow
 
     def _delete(self, fault: ClusterFault) -> Blow:
-        return partial(self._world.delete, self._pod(fault.target))
+        return partial(self._world.delete, self._targets.pod(fault.target))
 
     def _force(self, fault: ClusterFault) -> Blow:
-        return partial(self._world.delete, self._pod(fault.target), *_FORCE)
+        return partial(self._world.delete, self._targets.pod(fault.target), *_FORCE)
 
     def _evict(self, fault: ClusterFault) -> Blow:
-        return partial(self._world.team.evict, self._pod(fault.target)["metadata"]["name"])
+        return partial(self._world.team.evict, self._targets.pod(fault.target)["metadata"]["name"])
 
     def _restart(self, fault: ClusterFault) -> Blow:
-        worker = self._world.cluster.nodes[self._node]
+        worker = self._world.cluster.nodes[self._targets.node]
         restart = worker.restart_kubelet if fault.target == "kubelet" else worker.restart_containerd
 
         def blow() -> None:
@@ -116,7 +110,7 @@ class ClusterStriker:
     def _power(self, _fault: ClusterFault) -> Blow:
         def blow() -> None:
             with self._world.machinery:
-                self._world.cut_power(self._node)
+                self._world.cut_power(self._targets.node)
 
         return blow
 
@@ -153,65 +147,17 @@ class ClusterStriker:
     def _cut(self, fault: ClusterFault) -> Blow:
         world = self._world
         if fault.target == "machine":
-            link = partial(unplugged, world.cluster, self._node)
+            link = partial(unplugged, world.cluster, self._targets.node)
         else:
             pods = world.installation.orchestrator_pods().values()
             addresses = [pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")]
-            link = partial(unreachable, self._pid("node"), addresses)
+            link = partial(unreachable, self._targets.pid("node"), addresses)
 
         def blow() -> None:
             with link():
                 time.sleep(fault.seconds)
 
         return blow
-
-    # Who is struck. ClusterError when there is nobody now.
-
-    def _pid(self, target: str) -> int:
-        if target in ("leader", "node"):
-            return self._world.main_pid(self._pod(target))
-        return self._job(target).pid
-
-    def _pod(self, target: str) -> Object:
-        if target == "leader":
-            return self._world.leader()
-        if target == "node":
-            return self._world.node_pod(self._node)
-        name = self._job(target).pod
-        if not (pod := self._world.team.pod(name)):
-            raise ClusterError(f"pod {name} has gone")
-        return pod
-
-    def _job(self, target: str) -> JobProcess:
-        before = {process.pid for process in self._world.jobs.living() if process.is_ == "holder"}
-        find: dict[str, Callable[[], Sequence[JobProcess]]] = {
-            "mover": lambda: [process for process in self._world.jobs.living() if process.pid == self._mover],
-            "parked": self._parked,
-            "granted": lambda: [each for each in self._in("holder") if each.pid not in before],
-        }
-        found: list[JobProcess] = []
-
-        def look() -> bool:
-            found[:] = find.get(target, partial(self._in, target))()
-            return bool(found)
-
-        if not eventually(look, _FOUND_S):
-            raise ClusterError(f"nobody is {target}")
-        chosen = self._choose(found)
-        if target == "granted":  # what follows takes longer than a turn, and has to come before its end
-            self._world.stop(chosen.pid, target)
-        return chosen
-
-    def _in(self, what: str) -> list[JobProcess]:
-        return [process for process in self._world.jobs.living() if process.is_ == what]
-
-    def _parked(self) -> list[JobProcess]:
-        snapshots = [node.gpus.control.snapshot() for node in self._world.cluster.nodes.values()]
-        pids = {each["pid"] for found in snapshots for each in found["processes"] if each["state"] == "CHECKPOINTED"}
-        return [process for process in self._world.jobs.living() if process.pid in pids]
-
-    def _choose(self, among: Sequence[_T]) -> _T:
-        return among[self._chance.randrange(len(among))]
 
 
 _WAYS: dict[str, Callable[[ClusterStriker, ClusterFault], Blow]] = {
