@@ -104,7 +104,7 @@ class Publication:
         if made == self.last:
             return
         if self.last is None or self.last.choice != choice:
-            log.log(logging.WARNING if choice.why else logging.INFO, "publishing %s. %s", choice.mode, choice.why)
+            _tell(choice)
         for group, jobs in (made.content.left_out or {}).items():
             log.warning("group %s has too many jobs; no room on its devices for %s", group, ", ".join(jobs))
         self.last = made
@@ -119,6 +119,13 @@ class Publication:
 
 def _offers(view: NodeView, records: Records) -> tuple[Offer, ...]:
     return offers((view.groups or {}).values(), view.labels, records.held)
+
+
+def _tell(choice: Choice) -> None:
+    if choice.why:
+        log.warning("publishing %s: %s", choice.mode, choice.why)
+    else:
+        log.info("publishing %s", choice.mode)
 
 
 def _content(mode: Mode, view: NodeView, records: Records) -> Content:
