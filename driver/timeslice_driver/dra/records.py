@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 from timeslice_api.shapes import json_of, well_typed
@@ -128,12 +129,12 @@ class Records:
     incomplete: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def held(self) -> tuple[ClaimRecord, ...]:
         """Claims whose pods may be on their GPUs."""
         return tuple(claim for claim in self.claims.values() if claim.state != "unprepared")
 
-    @property
+    @cached_property
     def completed(self) -> tuple[ClaimRecord, ...]:
         """Claims that are prepared."""
         return tuple(claim for claim in self.claims.values() if claim.state == "completed")

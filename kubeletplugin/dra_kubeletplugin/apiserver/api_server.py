@@ -260,10 +260,9 @@ class ApiServer:
         client = self._client
         # Not the generated methods: they take no single time limit for both halves of a watch, and their models drop
         # the fields that they do not know.
-        method, url, headers, body, _ = await client.param_serialize(
-            method, path, query_params=list((query or {}).items()), header_params=headers, body=body,
-            auth_settings=["BearerToken"],
-        )  # fmt: skip
+        method, url, headers, _, _ = await client.param_serialize(
+            method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
+        )
         rest = client.rest_client
         if rest.pool_manager is None:
             rest.pool_manager = rest._create_pool_manager()
