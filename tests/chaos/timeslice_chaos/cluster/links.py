@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from kube_cluster import Cluster
-from kube_cluster.errors import ClusterError
 from kube_cluster.machine import run
 from kube_cluster.network import UPLINK
 
 
 @contextlib.contextmanager
 def unreachable(pid: int, addresses: Iterable[str]) -> Iterator[None]:
-    """For the pod of that process, meanwhile. What it sends is lost, so of what it is sent nothing is acknowledged."""
-    inside = ["nsenter", f"--target={pid}", "--net", "ip", "route"]
-    routes = [["blackhole", f"{address}/32"] for address in addresses]
-    try:
-        for route in routes:
+    """For the pod of that process, meanwhile. What it sends is lost, so of what it is sent nothing is acknowledged.
+
+    The pod's network is held open: when the process is killed meanwhile, the next one of the pod has the same network.
+    """
+    with Path(f"/proc/{pid}/ns/net").open() as network, contextlib.ExitStack() as stack:
+        inside = ["nsenter", f"--net=/proc/{os.getpid()}/fd/{network.fileno()}", "ip", "route"]
+        for address in addresses:
+            route = ["blackhole", f"{address}/32"]
             run([*inside, "add", *route])
+            stack.callback(run, [*inside, "delete", *route])
         yield
-    finally:
-        for route in routes:
-            with contextlib.suppress(ClusterError):  # the pod has gone meanwhile, and its network with it
-                run([*inside, "delete", *route])
 
 
 @contextlib.contextmanager
