@@ -33,6 +33,23 @@ def test_a_rank_that_comes_while_others_hold_joins_them_past_those_who_wait_for_
     assert world.holds(waiting)
 
 
+def test_a_rank_passes_those_who_wait_for_its_job_also_when_the_part_that_holds_has_gone() -> None:
+    world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
+    world.join("a", "g", n1=["d1"])
+    world.join("b", "g", n1=["d1"], n2=["d2"])
+    first = world.acquire("a", "g")
+    waiting = world.acquire("b", "g")
+    world.join("a", "g", n2=["d2"])
+    world.kill("a", "g", "n1")
+    second = world.acquire("a", "g")
+    assert world.holds(second)
+    world.yield_(second)
+    assert not world.holds(waiting)
+    world.yield_(first)
+    world.run()
+    assert world.holds(waiting)
+
+
 def test_a_rank_that_joins_passes_also_those_who_are_behind_one_that_waits_for_its_job() -> None:
     world = World({"g": {"n1": ["d1"], "n2": ["d2"]}})
     world.join("a", "g", n1=["d1"])

@@ -40,12 +40,13 @@ class _Search:
     def edges(self, waiter: Request) -> Iterator[_Edge]:
         """What a request waits for, less what was found from another."""
         job_id = waiter.record.job_id
+        joined = queue.joined(self._books, waiter)
         for device in waiter.wants:
             if device.holder == job_id:
                 continue
             if device.holder and device not in self._holders:
                 yield from self._held(waiter, device)
-            yield from self._before(waiter, device)
+            yield from self._before(waiter, device, joined)
 
     def _held(self, waiter: Request, device: Device) -> Iterator[_Edge]:
         self._holders.add(device)
@@ -59,12 +60,12 @@ class _Search:
             if queue.ticket_of(other) > since:
                 yield _Edge(waiter, other, device, held=True)
 
-    def _before(self, waiter: Request, device: Device) -> Iterator[_Edge]:
+    def _before(self, waiter: Request, device: Device, joined: set[Device]) -> Iterator[_Edge]:
         """Below `seen` all were found; up to `end` all but those of `job_id`, whose request looked then."""
         seen, job_id, end = self._looked.get(device, (0, "", 0))
         mine, place = waiter.record.job_id, queue.place(device, queue.ticket_of(waiter))
-        if any(own.holder == mine for own in waiter.wants):  # it passes some, whom nobody else may overlook for that
-            for other in queue.ahead(device, waiter):
+        if joined:  # it passes some, whom nobody else may overlook for that
+            for other in queue.ahead(device, waiter, joined):
                 yield _Edge(waiter, other, device, held=False)
             return
         for other in device.queue[seen:place]:

@@ -111,21 +111,29 @@ def position(request: Request) -> int:
     return 1 + max(ahead, default=0)
 
 
-def before(device: Device, request: Request) -> Request | None:
-    """The first earlier request of another job on a device that it has to wait for."""
-    if len(device.jobs) == (request.record.job_id in device.jobs):
-        return None
-    return next(ahead(device, request), None)
+def before(books: Books, request: Request) -> Request | None:
+    """The first earlier request of another job that it has to wait for on a device that its job does not hold."""
+    job_id = request.record.job_id
+    asked = [d for d in request.wants if d.holder != job_id and len(d.jobs) > (job_id in d.jobs)]
+    own = joined(books, request) if asked else set()
+    return next((other for device in asked for other in ahead(device, request, own)), None)
 
 
-def ahead(device: Device, request: Request) -> Iterator[Request]:
+def joined(books: Books, request: Request) -> set[Device]:
+    """What the request's job holds in its groups, also where it has no part any more and so wants nothing any more."""
+    job = books.jobs.get(request.record.job_id)
+    leases = (held.lease for held in job.held.values() if held.lease) if job else ()
+    own = {books.device(device_id) for lease in leases for device_id in lease.devices}
+    return {device for device in own if device.group_id in request.record.group_ids or device in request.wants}
+
+
+def ahead(device: Device, request: Request, joined: set[Device]) -> Iterator[Request]:
     """The earlier requests of other jobs on a device that a request has to wait for.
 
-    One that wants what the request's job holds, and what it asks for along with more, is no such request, nor is any
-    behind that one. So a rank that comes later, or again, joins the others: it would wait for itself.
+    One that wants what the request's job holds and joins, and what it asks for along with more, is no such request, nor
+    is any behind that one. So a rank that comes later, or again, joins the others: it would wait for itself.
     """
     job_id = request.record.job_id
-    joined = {own for own in request.wants if own.holder == job_id}
     for other in islice(device.queue, place(device, ticket_of(request))):
         if other.record.job_id != job_id:
             if joined and not joined.isdisjoint(other.wants):

@@ -65,7 +65,10 @@ class _Moves:
 
 def _not_yet(books: Books, request: Request) -> str:
     return (
-        _its_groups(books, request) or _its_turn(request) or _its_nodes(books, request) or _its_members(books, request)
+        _its_groups(books, request)
+        or _its_turn(books, request)
+        or _its_nodes(books, request)
+        or _its_members(books, request)
     )
 
 
@@ -86,15 +89,13 @@ def _its_groups(books: Books, request: Request) -> str:
     return ""
 
 
-def _its_turn(request: Request) -> str:
+def _its_turn(books: Books, request: Request) -> str:
     job_id = request.record.job_id
     for device in request.wants:
         if device.holder not in ("", job_id):
             return f"held by {device.holder}"
-    for device in request.wants:
-        if device.holder != job_id and (other := queue.before(device, request)):
-            return f"behind {other.record.job_id}"
-    return ""
+    other = queue.before(books, request)
+    return f"behind {other.record.job_id}" if other else ""
 
 
 def _its_nodes(books: Books, request: Request) -> str:
