@@ -125,6 +125,10 @@ def pod(name: str, code: int, *, component: str = "", reason: str = "Error") -> 
     return {"metadata": {"name": name, "labels": labels}, "status": {"containerStatuses": statuses}}
 
 
+def nobody(_pod: str) -> int:
+    return 0
+
+
 @pytest.mark.parametrize(
     ("made", "status"),
     [
@@ -137,7 +141,7 @@ def pod(name: str, code: int, *, component: str = "", reason: str = "Error") -> 
     ],
 )
 def test_an_end_out_of_order_is_told_once(tmp_path: Path, log: Logs, made: dict[str, Any], status: int | None) -> None:
-    ends = Ends(log(tmp_path, "world", 0))
+    ends = Ends(log(tmp_path, "world", 0), nobody)
     ends.run({f"containerd://{made['metadata']['name']}": 5})
     ends.take(made)
     ends.take(made)
@@ -147,10 +151,23 @@ def test_an_end_out_of_order_is_told_once(tmp_path: Path, log: Logs, made: dict[
 
 
 def test_nobody_knows_who_has_killed_a_container_that_was_never_seen(tmp_path: Path, log: Logs) -> None:
-    ends = Ends(log(tmp_path, "world", 0))
+    ends = Ends(log(tmp_path, "world", 0), nobody)
     ends.take(pod("unseen", 137))
     ends.take(pod("unseen-without-memory", 137, reason="OOMKilled"))
     assert [event["name"] for event in read(tmp_path)] == ["unseen-without-memory"]
+
+
+def test_a_job_that_said_goodbye_is_known_by_its_pod_although_its_container_was_never_seen(
+    tmp_path: Path, log: Logs
+) -> None:
+    (tmp_path / "a").mkdir()
+    told = log(tmp_path / "a", "job", 77)
+    told.say("started", pod="a-1")
+    told.say("refused", turn=1, error="OperationFailed")
+    ends = Ends(log(tmp_path, "world", 0), Jobs({"a": tmp_path / "a"}).said_goodbye)
+    ends.take(pod("a-1", 3))
+    ends.take(pod("a-2", 3))
+    assert [(event["name"], event.pid) for event in read(tmp_path)] == [("a-1", 77), ("a-2", os.getpid())]
 
 
 def test_the_jobs_pods_have_all_that_their_program_imports() -> None:

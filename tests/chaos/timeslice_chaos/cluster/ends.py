@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from reading import Object
@@ -20,10 +20,16 @@ _OURS = ("node", "orchestrator")
 
 class Ends:
     """Each container's end is told once, unless it was in order. Which pid it had is known of those that were seen
-    while they ran; of others nobody knows who has killed them."""
+    while they ran, and of a job's process that has said goodbye; of others nobody knows who has killed them.
 
-    def __init__(self, log: Log) -> None:
+    Args:
+        log: where they are told.
+        said_goodbye: the pid of a job's process that has, in the pod of that name; 0 for none.
+    """
+
+    def __init__(self, log: Log, said_goodbye: Callable[[str], int]) -> None:
         self._log = log
+        self._said_goodbye = said_goodbye
         self._pids: dict[str, int] = {}
         self._told: set[str] = set()
 
@@ -45,6 +51,7 @@ class Ends:
         killed = code in _BY_KILL and not out_of_memory
         if code in _ORDERLY or (part in _OURS and code == _GAVE_UP) or (killed and not pid):
             return
+        pid = pid or self._said_goodbye(name)
         self._log.say("ended", pid=pid, name=name, status=_KILLED if killed else code, reason=over.get("reason"))
 
 

@@ -86,6 +86,10 @@ class Jobs:
             process.buried = True
         return found
 
+    def said_goodbye(self, pod: str) -> int:
+        """The pid of a process of that pod that has; 0 for none."""
+        return next((process.pid for process in self.all() if process.pod == pod and process.said_goodbye), 0)
+
     def all(self) -> list[JobProcess]:
         """Those that have ever been."""
         with self._lock:

@@ -49,7 +49,7 @@ class ClusterWorld:
         self._groups = Groups(cluster)
         self._places = Places(cluster)
         self.jobs = self._places.jobs
-        self._ends = Ends(self.log)
+        self._ends = Ends(self.log, self.jobs.said_goodbye)
         self._stopped: set[int] = set()
         self._claims: set[str] = set()
 
