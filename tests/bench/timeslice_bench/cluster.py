@@ -140,9 +140,11 @@ def lanes(slices: Collection[Object], group: str) -> list[str]:
     return [device["name"] for device in devices if device["attributes"]["group"].get("string") == group]
 
 
-async def remove(api: ApiServer, resource: Resource, names: Collection[str], *, namespace: str = "") -> None:
-    """They are gone when this returns. TimeoutError when they are not within `LIMIT_S`."""
-    async with asyncio.timeout(LIMIT_S):
+async def remove(
+    api: ApiServer, resource: Resource, names: Collection[str], *, namespace: str = "", limit_s: float = LIMIT_S
+) -> None:
+    """They are gone when this returns. TimeoutError when they are not in time."""
+    async with asyncio.timeout(limit_s):
         await in_bursts(lambda name: _remove(api, resource, name, namespace), names)
 
 

@@ -33,6 +33,7 @@ SHARERS = 4  # jobs that are members of each
 PORT = 7070
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 START_LIMIT_S = 180.0
+REMOVAL_LIMIT_S = 600.0  # of the groups, which go one after the other
 NOWHERE = {"nodeSelector": {"timeslice.dev/bench": "agents-of-the-bench"}}
 
 
@@ -88,7 +89,7 @@ async def _many_members(made: Bench, directory: Path) -> AsyncIterator[Object]:
             async with child("agents", agents, directory, start_limit_s=START_LIMIT_S):
                 yield pod
     finally:
-        await remove(made.api, GROUPS, names)
+        await remove(made.api, GROUPS, names, limit_s=REMOVAL_LIMIT_S)
 
 
 async def _leader(made: Bench) -> Object:
