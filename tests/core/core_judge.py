@@ -58,7 +58,8 @@ class Judge(World):
         self._nobody_else_is_there(lease.job_id, lease.devices)
         self._own_state_is_there(lease.job_id, lease.group_ids, lease.devices)
         self._nothing_is_drained(lease.group_ids, lease.devices - before)
-        self._nobody_was_overtaken(granted.request_id, lease.devices, joined=lease.devices & before)
+        joined = before & (lease.devices | {d for d in before if self.books.devices[d].group_id in lease.group_ids})
+        self._nobody_was_overtaken(granted.request_id, lease.devices, joined=joined)
         self.asked_before[granted.request_id] = {*self.open_}
         super().on_grant(granted)
 
@@ -84,7 +85,7 @@ class Judge(World):
     def _nobody_was_overtaken(
         self, request: str, devices: frozenset[str], *, joined: set[str] | frozenset[str]
     ) -> None:
-        """On what its job did not hold yet; but for those who wait for what it joined, and so for itself."""
+        """On what its job did not hold yet; but for those who wait for what its job holds there, and so for itself."""
         mine = self.books.requests[request].record
         for device in devices - joined:
             for other in self.books.devices[device].queue:
@@ -134,7 +135,8 @@ class Judge(World):
 
     def _waits_for(self, request: Request) -> set[Request]:
         job, others = request.record.job_id, set()
-        joined = {device for device in request.wants if device.holder == job}
+        own = [device for device in self.books.devices.values() if device.holder == job]
+        joined = {d for d in own if d in request.wants or d.group_id in request.record.group_ids}
         for device in request.wants:
             if device.holder != job:
                 others |= self._asked_while_holding(device.device_id)
