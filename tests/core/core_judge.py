@@ -73,7 +73,10 @@ class Judge(World):
                     assert key.job_id == job or not part.on_devices, f"{key} is resident where {job} is granted"
 
     def _own_state_is_there(self, job: str, groups: tuple[str, ...], devices: frozenset[str]) -> None:
-        for node in self.nodes.values():
+        """What is on nodes that were not heard since a restart, and are not awaited any longer, is taken care of when
+        they are heard."""
+        heard = {node.name for node in self.books.nodes.values() if node.heard}
+        for node in (self.nodes[name] for name in self.nodes.keys() & heard):
             for key, part in node.parts.items():
                 if key.job_id == job and key.group_id in groups:
                     assert part.state in (RUNNING, EMPTY), f"{key} is granted while {part.state} on {node.name}"

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from core_judge import Judge
 from core_world import BUSY, LOCKED, NO_MEMORY, PARKED, RUNNING, Breakage
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from timeslice_api.errors import InvalidRequest, JobNotFound, TimesliceError, Unavailable
@@ -247,4 +248,5 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.pytestmark = [pytest.mark.timeout(120)]  # type: ignore[attr-defined]
+LIMIT_S = 1800 if settings.default.max_examples > 1000 else 120
+TestAnyOrder.pytestmark = [pytest.mark.timeout(LIMIT_S)]  # type: ignore[attr-defined]
