@@ -63,3 +63,35 @@ def test_a_json_line_has_the_traceback_of_an_error() -> None:
         line = log.JsonFormatter().format(record(exc_info=sys.exc_info()))
     assert "ValueError: why" in json.loads(line)["error"]
     assert "\n" not in line
+
+
+FORGED = "x{}2026-01-01 00:00:00,000 INFO timeslice.audit audit: release group=g by token 'operators': done"
+
+
+@pytest.mark.parametrize("formatter", [log.TextFormatter(), log.JsonFormatter()])
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028", "\x1b[1A", "\0", "\ud800"])
+def test_what_a_stranger_sends_makes_no_line_of_its_own(formatter: logging.Formatter, end: str) -> None:
+    line = formatter.format(record(args=(FORGED.format(end),)))
+    assert line.isprintable()
+    assert "timeslice.audit audit: release" in line, "it is told, within the line"
+
+
+def test_the_words_of_an_error_are_lines_of_its_traceback() -> None:
+    try:
+        raise ValueError(FORGED.format("\n"))
+    except ValueError:
+        first, *below = log.TextFormatter().format(record(exc_info=sys.exc_info())).splitlines()
+    assert first.endswith("node lost node=n1")
+    assert all(line.startswith("  ") for line in below)
+
+
+async def test_the_log_of_a_program_is_written_so(running: Running, capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    log.configure()
+    try:
+        with pytest.raises(TimesliceError):
+            await running.acquire("r1", FORGED.format("\n"), "g")
+    finally:
+        root.handlers[:], root.level = before, level
+    assert not [line for line in capfd.readouterr().err.splitlines() if line.startswith("2026-01-01")]
