@@ -148,7 +148,7 @@ class Discovery:
         """The containers that were given a claim of the job; of others, such as sidecars, who has a device open."""
         found: set[int] = set()
         for container in self._containers(scope):
-            if any(self._procfs.environ(pid).get(ENV_JOB_ID) == scope.member.job_id for pid in container):
+            if any(self._procfs.environ(pid, ENV_JOB_ID).get(ENV_JOB_ID) == scope.member.job_id for pid in container):
                 found.update(container)
             else:
                 found.update(filter(self._has_device_open, container))
@@ -203,7 +203,7 @@ class Discovery:
         listed = {entry.device_id: entry.used_bytes for entry in entries}
         told = {device_id: listed.get(device_id) for device_id in sorted(mine)}
         sizes = {device_id: _NOT_KNOWN if size is None else size for device_id, size in told.items()}
-        job_file = self._procfs.environ(process.pid).get(JOB_FILE, "")
+        job_file = self._procfs.environ(process.pid, JOB_FILE).get(JOB_FILE, "")
         return Candidate(process, sizes, job_file)
 
     def _adoptable(self, strangers: Collection[int], scope: Scope, family: frozenset[ProcessId]) -> Collection[int]:
@@ -233,8 +233,8 @@ class Discovery:
         return mark is not None and mark.fits(member)
 
     def _is_named(self, pid: int, member: Member) -> bool:
-        environ = self._procfs.environ(pid)
-        return environ.get(ENV_JOB_ID) == member.job_id and environ.get(ENV_GROUP_ID) == member.group_id
+        named = {ENV_JOB_ID: member.job_id, ENV_GROUP_ID: member.group_id}
+        return self._procfs.environ(pid, *named) == named
 
 
 def stray_fault(member: Member, strays: Mapping[ProcessId, Sequence[str]], groups: Mapping[str, str]) -> Fault | None:

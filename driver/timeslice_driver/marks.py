@@ -36,7 +36,7 @@ class Marks:
 
     def of(self, pid: int) -> Mark | None:
         """The mark of a process; None when it names no job, or another node."""
-        environ = self._procfs.environ(pid)
+        environ = self._procfs.environ(pid, ENV_JOB_ID, ENV_GROUP_ID, ENV_NODE_SOCKET)
         job_id, socket = environ.get(ENV_JOB_ID, ""), environ.get(ENV_NODE_SOCKET)
         if not job_id or (socket is not None and not self._is_ours(socket)):
             return None

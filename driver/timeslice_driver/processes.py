@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Final
 
 _CHUNK: Final = 1 << 13  # more than nearly all files of a process have
+_LARGEST: Final = 64 << 20  # bytes: the children of one process, as many as a machine may have
+# Bytes that execve(2) lets a process have of arguments and environment, and of one variable. Later a process may say that
+# any of its memory is its environment, and as much of it as it likes (PR_SET_MM_MAP, prctl(2)).
+_LONGEST_ENVIRONMENT: Final = 6 << 20
+_LONGEST_VARIABLE: Final = 128 << 10
 
 
 @dataclass(frozen=True, order=True)
@@ -123,10 +128,17 @@ class ProcFs:
         """The number that a process has in its own pid namespace (NSpid, proc_pid_status(5)); 0 when there is none."""
         return int((self._status(pid, "NSpid").split() or ["0"])[-1])
 
-    def environ(self, pid: int) -> Mapping[str, str]:
-        """The environment that the process was started with; empty when it may not be read."""
-        pairs = (entry.partition(b"=") for entry in (self._read(f"{pid}/environ") or b"").split(b"\0") if entry)
-        return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+    def environ(self, pid: int, *names: str) -> Mapping[str, str]:
+        """Those of these variables that the process was started with; empty when its environment may not be read. The
+        first of two of one name counts, as for getenv(3)."""
+        content = b"\0" + (self._read(f"{pid}/environ", most=_LONGEST_ENVIRONMENT) or b"")
+        found = {}
+        for name in names:
+            mark = b"\0%b=" % name.encode()
+            if (at := content.find(mark)) >= 0:
+                rest = content[at + len(mark) : at + _LONGEST_VARIABLE]
+                found[name] = rest.partition(b"\0")[0].decode(errors="replace")
+        return found
 
     def capabilities(self, pid: int) -> int:
         """The effective capabilities as a bit mask (capabilities(7)); 0 when there is no such process."""
@@ -192,15 +204,16 @@ class ProcFs:
                 return int(line.split()[1]) * 1024
         return 0
 
-    def _read(self, path: str) -> bytes | None:
-        """Without the layers of `open`, which cost more than these files: they are read for every process of a job."""
+    def _read(self, path: str, *, most: int = _LARGEST) -> bytes | None:
+        """The file, or its first `most` bytes. Without the layers of `open`, which cost more than these files: they are
+        read for every process of a job."""
         try:
             descriptor = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # ended meanwhile (ENOENT), or not ours to read (EACCES)
             return None
         try:
             content = b""
-            while more := os.read(descriptor, _CHUNK):
+            while more := os.read(descriptor, min(max(_CHUNK, len(content)), most - len(content))):
                 content += more
         except OSError:  # ended meanwhile (ESRCH)
             return None

@@ -58,7 +58,7 @@ def test_a_process_is_what_its_line_says_or_none(data: bytes, tmp_path_factory: 
     procfs = ProcFs(root)
     procfs.identity(12)
     assert isinstance(procfs.cgroup(12), str)
-    assert isinstance(dict(procfs.environ(12)), dict)
+    assert isinstance(dict(procfs.environ(12, "A", "B")), dict)
 
 
 @fuzzed

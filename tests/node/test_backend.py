@@ -225,7 +225,7 @@ async def test_processes_of_one_job_file_go_one_at_a_time_and_their_helper_has_i
     outcome = await driver.checkpoint([one, two])
     assert outcome.faults == {}
     assert outcome.seconds >= 0.4
-    files = {procfs.environ(pid).get("CUDA_CHECKPOINT_JOB_FILE") for pid in driver.pids}
+    files = {procfs.environ(pid, "CUDA_CHECKPOINT_JOB_FILE").get("CUDA_CHECKPOINT_JOB_FILE") for pid in driver.pids}
     assert "/memfd:job" in files
     side_by_side = [target(jobs(2 * MIB)) for _ in range(2)]
     await driver.lock(side_by_side, timeout_s=2)

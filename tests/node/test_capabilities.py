@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from timeslice_driver.processes import ProcFs
 procfs, pid = ProcFs(), int(sys.argv[1])
-files, environ = sorted(procfs.open_files(pid) or ()), dict(procfs.environ(pid))
+files, environ = sorted(procfs.open_files(pid) or ()), dict(procfs.environ(pid, "TIMESLICE_JOB_ID"))
 print(json.dumps({"files": files, "environ": environ, "alive": procfs.identity(pid) is not None}))
 """
 

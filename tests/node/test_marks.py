@@ -19,7 +19,7 @@ JOB = {"TIMESLICE_JOB_ID": "job-a", "TIMESLICE_GROUP_ID": "trainers"}
 def marked(environ: dict[str, str]) -> Iterator[Mark | None]:
     with Popen(["sleep", "60"], env=environ) as process:
         try:
-            while not ProcFs().environ(process.pid):  # its descriptors are closed a moment before it has one
+            while not ProcFs().environ(process.pid, *environ):  # its descriptors are closed a moment before it has one
                 time.sleep(0.001)
             yield Marks(ProcFs(), OURS).of(process.pid)
         finally:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -74,7 +75,40 @@ def test_a_process_that_has_exited_is_dead_before_its_parent_notices() -> None:
 
 
 def test_the_environment_is_read_as_the_process_was_started_with(sleeper: subprocess.Popen[bytes]) -> None:
-    assert procfs.environ(sleeper.pid) == {"TIMESLICE_JOB_ID": "j", "ODD": "a=b"}
+    assert procfs.environ(sleeper.pid, "ODD", "TIMESLICE_JOB_ID", "JOB_ID", "MISSING") == {
+        "TIMESLICE_JOB_ID": "j",
+        "ODD": "a=b",
+    }
+
+
+# By prctl(2) with struct prctl_mm_map, for which nobody needs a right.
+BOASTER = """
+import ctypes, mmap, struct, sys, time
+libc, size = ctypes.CDLL(None), 1 << 30
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+memory[:8] = b"X=first\\0"
+begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+state, *numbers = open("/proc/self/stat").read().rpartition(")")[2].split()
+fields = [0, *map(int, numbers)]  # the first is the third of proc_pid_stat(5)
+code, data, brk, arguments = fields[23:25], fields[42:44], fields[44], fields[45:47]
+layout = struct.pack("12QIi", *code, *data, brk, brk, fields[25], *arguments, begin, begin + size, 0, 0, -1)
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+buffer = ctypes.create_string_buffer(layout)
+print(libc.prctl(35, 14, ctypes.addressof(buffer), len(layout), 0), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_says_all_of_its_memory_is_its_environment_is_not_read_to_the_end() -> None:
+    with subprocess.Popen([sys.executable, "-c", BOASTER], stdout=subprocess.PIPE, text=True) as boaster:
+        try:
+            assert boaster.stdout
+            assert boaster.stdout.readline() == "0\n", "the kernel lets it say so"
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            assert procfs.environ(boaster.pid, "X", "Y") == {"X": "first"}
+            assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
+        finally:
+            boaster.kill()
 
 
 def test_a_family_is_the_roots_and_all_their_living_descendants() -> None:
@@ -119,7 +153,7 @@ def test_a_process_that_does_not_exist_has_nothing() -> None:
     assert procfs.stat(missing) is None
     assert procfs.identity(missing) is None
     assert procfs.cgroup(missing) == ""
-    assert procfs.environ(missing) == {}
+    assert procfs.environ(missing, "X") == {}
     assert procfs.open_files(missing) == frozenset()
     assert procfs.capabilities(missing) == 0
 
