@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -16,10 +18,12 @@ from gpu_emulator.emulator import Emulator
 from gpu_emulator.faults import Fault
 from gpu_emulator.puppet import Puppet
 from node_world import LIMITS, MIB, cuda_state
+from timeslice_driver.backends import helper_pool
 from timeslice_driver.backends.base import Target, TargetState
 from timeslice_driver.backends.cuda import CudaBackend
 from timeslice_driver.backends.cuda_command import CommandCalls, _result
 from timeslice_driver.backends.cuda_driver import DriverCalls
+from timeslice_driver.backends.helper_pool import HelperPool
 from timeslice_driver.processes import ProcessId, ProcFs
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
@@ -230,6 +234,39 @@ async def test_processes_of_one_job_file_go_one_at_a_time_and_their_helper_has_i
     side_by_side = [target(jobs(2 * MIB)) for _ in range(2)]
     await driver.lock(side_by_side, timeout_s=2)
     assert (await driver.checkpoint(side_by_side)).seconds < 0.4
+
+
+async def test_helpers_of_job_files_end_when_others_had_their_turns_since(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helper_pool, "_KEPT", 2)
+    pool = HelperPool(str(emulator.libraries / "libcuda.so.1"), start_s=LIMITS.start_s)
+    pids = []
+    for job_file in ("", "/memfd:1", "/memfd:2", "/memfd:1", "/memfd:3"):
+        async with pool.lend(job_file) as helper:
+            pids.append(helper.pid)
+    plain, first, second, again, third = pids
+    assert again == first
+    assert pool.pids == {plain, first, third}
+    assert procfs.stat(second) is None
+    await pool.close()
+
+
+@pytest.mark.parametrize("failure", [BlockingIOError(errno.EAGAIN, "no more processes"), OSError(errno.E2BIG, "long")])
+async def test_where_no_process_can_be_started_a_step_fails_and_the_next_one_may_not(
+    backend: CudaBackend, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, failure: OSError
+) -> None:
+    job = target(jobs(2 * MIB), job_file="/memfd:job")
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", fail)
+        outcome = await backend.lock([job], timeout_s=2)
+    assert outcome.faults[job.process].reason == "Stuck"
+    assert "be started" in outcome.faults[job.process].message
+    assert (await backend.lock([job], timeout_s=2)).faults == {}
 
 
 async def test_a_library_that_is_not_there_is_named_with_what_to_do() -> None:

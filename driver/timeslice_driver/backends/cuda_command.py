@@ -95,13 +95,16 @@ class CommandCalls:
 
     async def _run(self, *arguments: str, deadline_s: float) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            self._command,
-            *arguments,
-            stdout=pipe,
-            stderr=pipe,
-            process_group=0,  # as the helper's: a step is not broken off by Ctrl-C in a terminal
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._command,
+                *arguments,
+                stdout=pipe,
+                stderr=pipe,
+                process_group=0,  # as the helper's: a step is not broken off by Ctrl-C in a terminal
+            )
+        except OSError as error:  # no memory, processes or descriptors left, or the command is not there any more
+            raise HelperLostError(f"{self._command} cannot be started: {error.strerror}") from error
         self._running.add(process.pid)
         try:
             async with asyncio.timeout(deadline_s):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from timeslice_driver.backends.helper_process import Greeting, HelperLostError, HelperProcess
 
 JOB_FILE = "CUDA_CHECKPOINT_JOB_FILE"  # set by `cuda-checkpoint --launch-job`; the driver wants it in the caller too
+_KEPT: Final = 16  # job files whose helpers wait for the next operation: each job has another, and jobs come and go
 
 
 class HelperPool:
@@ -47,10 +49,10 @@ class HelperPool:
             yield helper
         finally:
             if helper.usable:
-                self._idle.setdefault(job_file, []).append(helper)
+                self._idle[job_file] = [*self._idle.pop(job_file, ()), helper]  # whose turn was last is the last
+                await self._end(*self._beyond())
             else:
-                self._all.discard(helper)
-                await helper.kill()
+                await self._end(helper)
 
     async def close(self) -> None:
         """Ends all helpers."""
@@ -63,16 +65,23 @@ class HelperPool:
             helper = idle.pop()
             if helper.usable:
                 return helper
-            self._all.discard(helper)
-            await helper.kill()
+            await self._end(helper)
         environ = {JOB_FILE: job_file} if job_file else {}
         helper = await HelperProcess.start(self._library, environ=environ, timeout_s=self._start_s)
         self._all.add(helper)
         if helper.greeting.error:
-            self._all.discard(helper)
-            await helper.kill()
+            await self._end(helper)
             raise HelperLostError(helper.greeting.error)
         return helper
+
+    def _beyond(self) -> list[HelperProcess]:
+        """Takes those out that wait for operations on other job files than the last few."""
+        files = [job_file for job_file in self._idle if job_file]
+        return [helper for job_file in files[:-_KEPT] for helper in self._idle.pop(job_file)]
+
+    async def _end(self, *helpers: HelperProcess) -> None:
+        self._all.difference_update(helpers)
+        await asyncio.gather(*(helper.kill() for helper in helpers))
 
 
 __all__ = ["HelperLostError", "HelperPool"]

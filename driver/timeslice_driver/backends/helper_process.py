@@ -64,18 +64,12 @@ class HelperProcess:
         """Starts a helper and waits until the driver is initialised there.
 
         Raises:
-            HelperLostError: it ended, or did not get ready within the time limit (seconds).
+            HelperLostError: it cannot be started, ended, or did not get ready within the time limit (seconds).
         """
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "timeslice_driver.backends.cuda_helper", library, str(theirs.fileno())]
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220 (returns once the child has exec'ed, some milliseconds)
-                command,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **environ},
-                process_group=0,  # Ctrl-C in a terminal is for the node, which ends after what is under way
-            )
+        try:
+            process, ours = _started(library, environ)
+        except OSError as error:  # no memory, processes or descriptors left, or a variable that no program may have
+            raise HelperLostError(f"no helper can be started: {error.strerror}") from error
         try:
             reader, writer = await asyncio.open_connection(sock=ours)
         except BaseException:  # nobody wants it any more
@@ -177,3 +171,22 @@ class HelperProcess:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(HelperLostError(why))
+
+
+def _started(library: str, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """A new process, and this side of its socket. Returns once it has exec'ed, some milliseconds."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "timeslice_driver.backends.cuda_helper", library, str(theirs.fileno())]
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environ},
+                process_group=0,  # Ctrl-C in a terminal is for the node, which ends after what is under way
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return process, ours
