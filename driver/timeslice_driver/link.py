@@ -94,6 +94,7 @@ class Link:
         self._untold: list[str] = []  # of these, on this stream
         self._news = asyncio.Event()
         self._obeying: set[asyncio.Task[None]] = set()
+        self._defects: asyncio.Queue[BaseException] = asyncio.Queue()
         self.connected = asyncio.Event()
 
     def tell_end(self, member: Member) -> None:
@@ -168,7 +169,8 @@ class Link:
         log.info("linked to the orchestrator at %s, epoch %d", self._address, epoch)
 
     async def _converse(self, stream: _Stream) -> None:
-        await until_one_ends(self._listen(stream), self._speak(stream), self._report())
+        self._defects = asyncio.Queue()
+        await until_one_ends(self._listen(stream), self._speak(stream), self._report(), self._fail())
 
     async def _listen(self, stream: _Stream) -> None:
         while (message := await stream.read()) is not grpc.aio.EOF:
@@ -176,11 +178,21 @@ class Link:
                 case "command":
                     task = asyncio.create_task(self._obey(message.command))
                     self._obeying.add(task)
-                    task.add_done_callback(self._obeying.discard)
+                    task.add_done_callback(self._obeyed)
                 case "groups":
                     self._adopt(wire.from_groups(message.groups.groups))
         code, details = await stream.code(), await stream.details()
         raise LinkRefusedError(f"it ended the stream: {code.name} {details}")
+
+    def _obeyed(self, task: asyncio.Task[None]) -> None:
+        self._obeying.discard(task)
+        if not task.cancelled() and (defect := task.exception()):
+            self._defects.put_nowait(defect)
+
+    async def _fail(self) -> None:
+        """A command without a result would be waited for as long as the stream lasts; the next hello tells how its
+        parts are."""
+        raise await self._defects.get()
 
     async def _obey(self, message: pb.Command) -> None:
         try:

@@ -15,6 +15,7 @@ from timeslice_api.errors import OrchestratorInCharge
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as agent_pb
 from timeslice_api.v1alpha1 import types_pb2
+from timeslice_driver.converge import Convergence
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -111,6 +112,28 @@ async def test_one_command_parks_one_job_and_restores_the_other_in_that_order(
     assert timings["a"].restore_s == timings["b"].lock_s == 0
     assert timings["b"].restore_s > 0
     assert timings["b"].unlock_s > 0
+
+
+async def test_a_command_that_ends_by_a_defect_ends_the_stream_and_the_next_hello_tells_how_its_parts_are(
+    world: World,
+    orchestrator: ScriptedOrchestrator,
+    jobs: Jobs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await linked(world, orchestrator)
+    await world.register("a", jobs(2 * MIB).pid)
+
+    async def defective(*_: object) -> None:
+        raise ZeroDivisionError("of the product")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Convergence, "_checkpoint_all", defective)
+        orchestrator.send({A: "PARKED"})
+        hello = await orchestrator.hello()
+    assert [NAMES[part.state] for part in hello.parts] == ["LOCKED"]
+    assert "ZeroDivisionError: of the product" in caplog.text
+    assert states(await orchestrator.command({A: "RUNNING"})) == {"a": "RUNNING"}
 
 
 async def test_a_hand_off_in_rounds_locks_parks_restores_and_unlocks(
