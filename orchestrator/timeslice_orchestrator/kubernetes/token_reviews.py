@@ -131,7 +131,8 @@ def _said_by(token: str) -> Raw:
     """
     try:
         _, payload, _ = token.split(".")
-        said = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        # As floats, since one may be too large to become one: 1e999 is inf, and 10**999 an OverflowError later on.
+        said = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), parse_int=float)
     except (ValueError, binascii.Error, RecursionError):
         said = None
     if not isinstance(said, dict):
@@ -139,7 +140,7 @@ def _said_by(token: str) -> Raw:
     audiences = said.get("aud")
     audiences = audiences if isinstance(audiences, list) else [audiences]
     if AUDIENCE not in audiences:
-        named = ", ".join(str(each)[:253] for each in audiences[:3])
+        named = ", ".join(_shown(each) for each in audiences[:3])
         raise Unauthenticated(f"the token is for audience {named}, not for {AUDIENCE}", hint=_HINT)
     return said
 
@@ -162,6 +163,11 @@ def _again(error: Unauthenticated) -> Unauthenticated:
     other = Unauthenticated(error.message, hint=error.hint)
     other.retryable = error.retryable
     return other
+
+
+def _shown(audience: Any) -> str:
+    """An audience, of which a stranger may have made anything, such as half of a character, or a line of its own."""
+    return audience if isinstance(audience, str) and len(audience) <= 253 and audience.isprintable() else "(no name)"
 
 
 def _number(value: Any, default: float) -> float:
