@@ -5,6 +5,7 @@ A pod's process numbers mean nothing here, and a pod could name anybody's; its c
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, NoReturn, TypeAlias
@@ -57,13 +58,15 @@ class ClaimAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         self._survey = survey
         self._devices = devices
         self._process_name = process_name
+        self._looking = asyncio.Lock()  # looks at all claims share one thread: whoever asks often waits for itself
 
     async def Register(self, request: pb.RegisterRequest, context: _Context) -> pb.RegisterResponse:  # noqa: N802
         """Has the pod's processes looked for. In a group of which its pods have no claim, there is nothing to look for:
         the job's processes there are in other pods, and the answer is a part without devices."""
         try:
-            part = await self._registered(request)
-            process = await self._process_name(part, self._claim().pods, request.pid)
+            async with self._looking:
+                part = await self._registered(request)
+                process = await self._process_name(part, self._claim().pods, request.pid)
         except TimesliceError as error:
             await refuse(context, error, claim_uid=self._uid)
         return pb.RegisterResponse(part=wire.to_part(part), device_ids=part.device_ids, process=process)

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
 from timeslice_driver import claim_sockets
 from timeslice_driver.claim_sockets import ClaimSockets
 from timeslice_driver.claims import PreparedClaim
+from timeslice_driver.discovery import Discovery, Scope
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -129,6 +131,28 @@ async def test_no_pod_can_park_or_restore_anybody(kube: ClaimWorld, jobs: Jobs) 
                 await door.ask(call)
             assert "acquire the group" in refused.value.hint
     assert cuda_state(kube.world.emulator, job.pid) == "RUNNING"
+
+
+async def test_a_pod_that_registers_without_end_keeps_the_node_from_nobody_elses_processes(
+    kube: ClaimWorld, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eve, other = kube.pod(), kube.pod()
+    other.put(jobs(4 * MIB, env={"TIMESLICE_JOB_ID": "job-b"}).pid)
+    claims = await kube.prepare(eve), await kube.prepare(other, "job-b", devices=(1,))
+    scan = Discovery.scan
+
+    def slow(self: Discovery, scopes: Sequence[Scope], *rest: Any, **named: Any) -> Any:
+        time.sleep(0.1 * any(scope.member.job_id == "job-a" for scope in scopes))
+        return scan(self, scopes, *rest, **named)
+
+    monkeypatch.setattr(Discovery, "scan", slow)
+    async with kube.door(claims[0]) as flooding, kube.door(claims[1]) as door:
+        flood = [asyncio.create_task(flooding.register()) for _ in range(25)]
+        await asyncio.sleep(0.2)  # they are all under way
+        async with asyncio.timeout(1.5):
+            assert (await door.register("job-b")).processes == 1
+        assert not all(task.done() for task in flood)
+        await asyncio.gather(*flood)  # they are answered, one after the other
 
 
 async def test_connections_of_a_pod_that_say_nothing_keep_nobody_out_and_are_let_go(
