@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from timeslice_api.bounded_files import content_of
 from timeslice_api.errors import TokenMissing
 
 AUDIENCE: Final = "timeslice"  # of service accounts' tokens: good for nobody else
 MAX_TOKEN: Final = 8 << 10  # characters; those of Kubernetes have about a thousand
+_LARGEST: Final = 1 << 16  # bytes of its file
 _KEY: Final = "authorization"
 _SCHEME: Final = "bearer "
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -43,12 +45,15 @@ class TokenFile:
             found = self._path.stat()
             stamp = found.st_ino, found.st_mtime_ns, found.st_size
             if self._read is None or self._read[0] != stamp:
-                self._read = stamp, self._metadata_in(self._path.read_text(encoding="ascii", errors="replace").strip())
+                self._read = stamp, self._metadata_in(content_of(self._path, _LARGEST))
         except OSError as error:
             raise TokenMissing(f"there is no token in {self._path}: {error.strerror}") from error
+        except ValueError as error:
+            raise TokenMissing(f"{self._path} holds no token: {error}") from error
         return self._read[1]
 
-    def _metadata_in(self, token: str) -> Metadata:
+    def _metadata_in(self, content: bytes) -> Metadata:
+        token = content.decode("ascii", "replace").strip()
         if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
             raise TokenMissing(f"{self._path} holds no token{'' if token else ': it is empty'}")
         return ((_KEY, f"Bearer {token}"),)

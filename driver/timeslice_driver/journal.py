@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timeslice_api.aside import move_aside
+from timeslice_api.bounded_files import RECORDS, content_of
 from timeslice_api.errors import JournalCorrupt
 from timeslice_api.shapes import json_of, well_typed
 from timeslice_api.tasks import cancelled
@@ -177,11 +178,9 @@ class Journal:
         """
         remove_leftovers(self._path)
         try:
-            data = self._path.read_bytes()
+            return decode(content_of(self._path, RECORDS))
         except FileNotFoundError:
             return None
-        try:
-            return decode(data)
         except ValueError as error:
             aside = move_aside(self._path)
             raise JournalCorrupt(

@@ -13,8 +13,8 @@ from typing import Final
 
 _CHUNK: Final = 1 << 13  # more than nearly all files of a process have
 _LARGEST: Final = 64 << 20  # bytes: the children of one process, as many as a machine may have
-# Bytes that execve(2) lets a process have of arguments and environment, and of one variable. Later a process may say that
-# any of its memory is its environment, and as much of it as it likes (PR_SET_MM_MAP, prctl(2)).
+# Bytes that execve(2) lets a process have of arguments and environment, and of one variable. Later it may say that any
+# of its memory is its environment, and as much of it as it likes (PR_SET_MM_MAP, prctl(2)).
 _LONGEST_ENVIRONMENT: Final = 6 << 20
 _LONGEST_VARIABLE: Final = 128 << 10
 

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from timeslice_api.bounded_files import content_of
 from timeslice_api.errors import ConfigError, InvalidRequest
 from timeslice_api.names import checked_name
 from yaml.composer import ComposerError
 
-MAX_SIZE = 1 << 20  # characters
+MAX_SIZE = 1 << 20  # bytes of a file
 _MAX_DEPTH = 16
 
 
 def text_of(path: Path, what: str) -> str:
     """A file's text. Raises ConfigError, which names `what` the file is."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return content_of(path, MAX_SIZE).decode()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {what} {path}: {error}") from error
 
 
@@ -56,8 +57,6 @@ class StrictYaml:
 
     def root(self, text: str, least: str) -> yaml.Node:
         """The whole of it; `least` is what a file needs at least."""
-        if len(text) > MAX_SIZE:
-            raise ConfigError(f"{self._name} has {len(text)} characters; {MAX_SIZE} are allowed")
         try:
             root = yaml.compose(text, Loader=_Bounded)
         except yaml.MarkedYAMLError as error:

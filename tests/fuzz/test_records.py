@@ -172,6 +172,14 @@ def test_a_spec_of_ours_gives_what_it_was_made_of_or_nothing(data: bytes, tmp_pa
     assert isinstance(vendor_ids_in(content, claim), dict)
 
 
+def test_merges_in_specs_of_others_stand_for_no_more_than_is_written(tmp_path: Path) -> None:
+    levels = [f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}], k{n}: 1}}" for n in range(1, 10)]
+    good = json.dumps(VENDOR)
+    (tmp_path / "bomb.yaml").write_text("\n".join(["kind: nvidia.com/gpu", "l0: &l0 {a: 1}", *levels]))
+    (tmp_path / "good.yaml").write_text(good)
+    assert VendorCdi([tmp_path]).ids() == {"GPU-0": "nvidia.com/gpu=GPU-0"}
+
+
 @fuzzed
 @given(
     data=st.one_of(

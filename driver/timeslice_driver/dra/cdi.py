@@ -7,12 +7,14 @@ runtimes refuse newer ones than they know.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from timeslice_api import names
+from timeslice_api.bounded_files import content_of
 from timeslice_api.kinds.decoding import Lenient
 from timeslice_api.shapes import json_of
 
@@ -20,9 +22,12 @@ from timeslice_driver.dra.records import ClaimRecord, HeldDevice
 from timeslice_driver.dra.vendor_cdi import KIND as VENDOR_KIND
 from timeslice_driver.whole_files import replace_file
 
+log = logging.getLogger(__name__)
+
 KIND: Final = "timeslice.dev/claim"
 _VERSION: Final = "0.5.0"
 _PREFIX: Final = "timeslice.dev-claim_"
+_LARGEST: Final = 1 << 20  # bytes
 CONTAINER_FOLDER: Final = "/run/timeslice"
 CONTAINER_SOCKET: Final = f"{CONTAINER_FOLDER}/agent.sock"
 CONTAINER_CA: Final = f"{CONTAINER_FOLDER}/ca.crt"
@@ -158,17 +163,19 @@ class CdiFolder:
         data = json.dumps(content, indent=1).encode() + b"\n"
         path = self.path(uid)
         try:
-            if path.read_bytes() == data:
+            if content_of(path, _LARGEST) == data:
                 return False
         except FileNotFoundError:
             self._folder.mkdir(parents=True, exist_ok=True)
+        except ValueError as error:
+            log.warning("a CDI spec of ours is replaced: %s", error)
         replace_file(path, data, mode=0o644, durable=False)
         return True
 
     def read(self, uid: str) -> dict[str, Any]:
         """A claim's spec; empty when it has none that can be read."""
         try:
-            data = self.path(uid).read_bytes()
+            data = content_of(self.path(uid), _LARGEST)
             _Spec.model_validate_json(data)
             content = json_of(data)
         except (FileNotFoundError, ValueError):

@@ -15,6 +15,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from timeslice_api.aside import move_aside
+from timeslice_api.bounded_files import RECORDS, content_of
 
 from timeslice_driver.dra.records import Encoder, Records, decode
 from timeslice_driver.whole_files import replace_file
@@ -51,16 +52,15 @@ class Checkpoint:
             CheckpointError: the disk fails.
         """
         try:
-            data = self._path.read_bytes()
+            data = content_of(self._path, RECORDS)
+            records = next((records for known, records in self._recent if known == data), None)
+            if records is not None:
+                return records
+            records = decode(data)
         except FileNotFoundError:
             return Records(incomplete=True)
         except OSError as error:
             raise CheckpointError(f"cannot read {self._path}: {error.strerror}") from error
-        for known, records in self._recent:
-            if known == data:
-                return records
-        try:
-            records = decode(data)
         except ValueError as error:
             aside = move_aside(self._path).name
             log.error("%s cannot be read (%s); kept as %s, prepared claims are found anew", self._path, error, aside)

@@ -10,10 +10,10 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, Final
 
 import yaml
+from timeslice_api.bounded_files import content_of
 from timeslice_api.shapes import json_of
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,6 @@ class VendorCdi:
     def _names(self, path: Path) -> tuple[str, ...]:
         try:
             status = path.stat()
-            if not S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-                raise ValueError("it is no file, or too large")
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if path not in self._read or self._read[path][0] != stamp:
                 self._read[path] = stamp, _names_in(path)
@@ -81,7 +79,7 @@ def _names_in(path: Path) -> tuple[str, ...]:
 
 
 def _load(path: Path) -> Any:
-    text = path.read_text()
+    text = content_of(path, _LARGEST).decode()
     if path.suffix == ".json":
         return json_of(text)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C it takes milliseconds, in Python a tenth of a second

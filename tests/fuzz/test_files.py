@@ -1,0 +1,103 @@
+"""What may lie where a file of ours is read: each reader is done at once, with little memory, and nothing ends."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timeslice_api.bounded_files import content_of
+from timeslice_api.errors import ConfigError, JournalCorrupt, TokenMissing
+from timeslice_api.tokens import TokenFile
+from timeslice_driver.dra.cdi import CdiFolder
+from timeslice_driver.dra.checkpoint import NAME as CHECKPOINT
+from timeslice_driver.dra.checkpoint import Checkpoint
+from timeslice_driver.dra.records import Records
+from timeslice_driver.dra.vendor_cdi import VendorCdi
+from timeslice_driver.journal import NAME as JOURNAL
+from timeslice_driver.journal import Journal, Record
+from timeslice_orchestrator.access.tokens_file import FileTokens
+from timeslice_orchestrator.strict_yaml import text_of
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(4 << 30)  # without a block on the disk
+
+
+def groups_file(folder: Path) -> str:
+    with pytest.raises(ConfigError, match="cannot read groups file") as refused:
+        text_of(folder / "file", "groups file")
+    return refused.value.message
+
+
+def tokens_file(folder: Path) -> str:
+    with pytest.raises(ConfigError, match="cannot read tokens file") as refused:
+        FileTokens(folder / "file")
+    return refused.value.message
+
+
+def own_token(folder: Path) -> str:
+    with pytest.raises(TokenMissing, match="holds no token") as refused:
+        TokenFile(folder / "file").metadata()
+    return refused.value.message
+
+
+def journal(folder: Path) -> str:
+    (folder / "file").rename(folder / JOURNAL)
+    with pytest.raises(JournalCorrupt, match="cannot be read") as refused:
+        Journal(folder, lambda: Record("b")).load()
+    return refused.value.message
+
+
+def checkpoint(folder: Path) -> Any:
+    (folder / "file").rename(folder / CHECKPOINT)
+    return Checkpoint(folder).read() == Records(incomplete=True)
+
+
+def spec_of_ours(folder: Path) -> Any:
+    specs = CdiFolder(folder)
+    (folder / "file").rename(specs.path("uid"))
+    return specs.read("uid") == {} and specs.write("uid", {"a": 1}) and specs.path("uid").read_bytes()
+
+
+def specs_of_others(folder: Path) -> Any:
+    (folder / "file").rename(folder / "nvidia.yaml")
+    return VendorCdi([folder]).ids() == {}
+
+
+READERS = [groups_file, tokens_file, own_token, journal, checkpoint, spec_of_ours, specs_of_others]
+
+
+FOLDERS = [(Path.mkdir, read) for read in READERS if read is not spec_of_ours]  # which no file can take the place of
+
+
+@pytest.mark.parametrize(("make", "read"), [*itertools.product([pipe, endless, huge], READERS), *FOLDERS])
+def test_a_file_that_is_none_or_too_large_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], object], read: Callable[[Path], Any]
+) -> None:
+    make(tmp_path / "file")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # KiB
+
+
+def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert content_of(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(ValueError, match="has more than 4 bytes"):
+        content_of(tmp_path / "file", 4)
+    with pytest.raises(FileNotFoundError):
+        content_of(tmp_path / "none", 4)
