@@ -77,7 +77,8 @@ class Serving:
         """
         raise_open_files()
         self._server = grpc.aio.server(options=_OPTIONS)
-        calls.serve(self._server, _ORCHESTRATOR, OrchestratorService(self.engine, gate))
+        service = OrchestratorService(self.engine, gate)
+        calls.serve(self._server, _ORCHESTRATOR, service, by_strangers=gate.asks)
         calls.serve(self._server, _AGENT_LINK, AgentLink(self.engine, self.links, self.discovery, gate))
         for listener in listeners:
             if after_another:

@@ -138,6 +138,8 @@ async def test_a_pod_without_a_claim_may_nothing_for_any_job(cluster: Cluster) -
     who = bearer(cluster.server.accounts.issue("other", "default", pod=made))
     with pytest.raises(Forbidden, match="pod other/bare has no claim of a job"):
         await cluster.acquire(who, "job-a")
+    seen = await cluster.call(cluster.stub.ListGroups(pb.ListGroupsRequest(), metadata=who))
+    assert [group.group_id for group in seen.groups] == ["g"], "as every pod of its namespace"
 
 
 async def test_a_pod_without_a_gpu_drives_the_job_of_its_label_if_that_has_gpus_in_its_namespace(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import grpc.aio
 import pytest
 from certificates import Authority
 from network import Network, as_, bearer, token_of, write_tokens
 from running_orchestrator import stub_of
-from timeslice_api.errors import ConfigError, Forbidden, InvalidRequest, TimesliceError, Unauthenticated
+from timeslice_api.errors import ConfigError, Forbidden, InvalidRequest, TimesliceError, Unauthenticated, Unavailable
+from timeslice_api.v1alpha1 import orchestrator_pb2
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_orchestrator.config import OrchestratorConfig
+from timeslice_orchestrator.rpc import calls
 from timeslice_orchestrator.server import Orchestrator
 
 
@@ -30,7 +33,13 @@ ASKED = {
     "ForceRelease": pb.ForceReleaseRequest(group_id="g"),
     "Drain": pb.DrainRequest(group_id="g"),
     "Resume": pb.ResumeRequest(group_id="g"),
+    "Reset": pb.ResetRequest(group_id="g", job_id="job-a"),
 }
+METHODS = orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"].methods_by_name
+
+
+def test_each_method_is_tried_without_a_token() -> None:
+    assert {*ASKED, "WatchGroup"} == {*METHODS}
 
 
 @pytest.mark.parametrize("method", ASKED)
@@ -57,6 +66,22 @@ async def test_a_watch_and_a_nodes_stream_need_a_token_too(network: Network) -> 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await network.dial("n9", {"g": ("d9",)}, token="").connect()
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_call_whose_request_does_not_come_is_let_go(
+    network: Network, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(calls, "_REQUEST_S", 0.2)
+    assert network.channel
+    begin = network.channel.stream_stream(f"/{METHODS[method].containing_service.full_name}/{method}")
+    waiting: Any = begin(timeout=5)
+    with pytest.raises(Unavailable, match=r"no request came within 0.2 s"):
+        await network.call(waiting.read())
+    empty: Any = begin(timeout=5)
+    await empty.done_writing()
+    with pytest.raises(InvalidRequest, match="ended without a request"):
+        await network.call(empty.read())
 
 
 async def test_the_owner_of_a_token_takes_turns(network: Network) -> None:

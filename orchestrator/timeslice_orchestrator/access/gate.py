@@ -86,6 +86,11 @@ class Gate:
         self._authenticator = authenticator
         self._cluster: Cluster = cluster or NoCluster()
 
+    @property
+    def asks(self) -> bool:
+        """Whether others than the orchestrator's owner reach it."""
+        return self._authenticator is not None
+
     async def caller(self, context: _Context) -> Caller:
         """Who makes this call.
 
