@@ -163,6 +163,14 @@ class TestNeighbours:
         assert "job trainer has gpu-0 (GPU-0) already through claim rl/claim-v" in text
         assert made("gpu-1-rl-a", others=[record("v", "GPU-0", job="trainer")])
 
+    def test_another_namespace_does_not_join_a_job_by_its_name(self) -> None:
+        stranger = replace(record("v", "GPU-0", job="trainer"), namespace="other")
+        reason, text = refused("gpu-1-rl-a", others=[stranger])
+        assert reason == "NotAdmitted"
+        assert "the name trainer is taken in group rl-a by a job of namespace other; call the job by another" in text
+        assert made("gpu-1-rl-a", others=[replace(stranger, job="evaluator")])
+        assert made("gpu-1-rl-a", others=[replace(stranger, group="rl-b")])
+
     def test_two_devices_of_a_claim_are_two_gpus(self) -> None:
         reason, text = refused("gpu-0-slot-0", "gpu-0-slot-1", config=[opaque(group="rl-a")])
         assert reason == "SameJobTwice"

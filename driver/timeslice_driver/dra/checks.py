@@ -64,7 +64,8 @@ def _earlier(allocated: str, deleted: str) -> bool:
 
 
 def check_neighbours(claim: ClaimRecord, others: Sequence[ClaimRecord], gpus: Mapping[str, Gpu], rules: Rules) -> None:
-    """No other group on its GPUs, its job on none of them twice, a seat on each, and room for the snapshots.
+    """Its job is of no other namespace; no other group on its GPUs, its job on none of them twice, a seat on each, and
+    room for the snapshots.
 
     Args:
         claim: to be prepared.
@@ -73,14 +74,23 @@ def check_neighbours(claim: ClaimRecord, others: Sequence[ClaimRecord], gpus: Ma
         rules: of its group.
 
     Raises:
-        RefusedError: GroupConflict, SameJobTwice, SeatsTaken or HostMemory.
+        RefusedError: NotAdmitted, GroupConflict, SameJobTwice, SeatsTaken or HostMemory.
     """
+    _check_name(claim, others)
     for uuid in claim.uuids:
         gpu = gpus[uuid]
         mine = [device for device in claim.devices if device.uuid == uuid]
         if len(mine) > 1:
             raise refusals.same_gpu_twice(gpu, [device.device for device in mine])
         _check_gpu(claim, gpu, [other for other in others if other.uid != claim.uid and uuid in other.uuids], rules)
+
+
+def _check_name(claim: ClaimRecord, others: Sequence[ClaimRecord]) -> None:
+    """The claims of one job in a group are one part, which is parked and restored as one. A label is its writer's own
+    word, so of two namespaces that use one name the first has it."""
+    for other in others:
+        if (other.job, other.group) == (claim.job, claim.group) and other.namespace != claim.namespace:
+            raise refusals.name_taken(claim.job, claim.group, other.namespace)
 
 
 def _check_gpu(claim: ClaimRecord, gpu: Gpu, there: Sequence[ClaimRecord], rules: Rules) -> None:

@@ -122,6 +122,12 @@ def not_admitted(message: str, mend: str) -> RefusedError:
     return RefusedError(Reason.NOT_ADMITTED, message, mend)
 
 
+def name_taken(job: str, group: str, namespace: str) -> RefusedError:
+    """The job's name is another namespace's."""
+    message = f"the name {job} is taken in group {group} by a job of namespace {namespace}"
+    return not_admitted(message, "call the job by another name")
+
+
 def config_invalid(message: str, mend: str = "") -> RefusedError:
     """The claim's or class's configuration is wrong."""
     return RefusedError(Reason.CONFIG_INVALID, message, mend)
