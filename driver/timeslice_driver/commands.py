@@ -14,7 +14,7 @@ from timeslice_driver.fencing import Watermark
 from timeslice_driver.parts import Member, Part, PartState
 from timeslice_driver.turnstile import Turnstile
 
-_REMEMBERED: Final = 1024  # outcomes of commands, for those that are received twice
+_REMEMBERED: Final = 1024  # commands, for those that are received twice
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,19 @@ class Commands:
         return member in self._busy
 
     async def obey(self, command: Command) -> Answer:
-        """Carries a command out, unless it is stale. One that comes twice is carried out once and answered twice."""
+        """Carries a command out, unless it is stale. One that comes twice is carried out once and answered twice, the
+        second time by how its parts are by then: whoever moved them since has made the first answer untrue."""
         key = (command.epoch, command.command_id)
-        if key not in self._known:
-            if refused := self.watermark.refuse(command.epoch, command.token):
-                return Answer(command, refused=refused)
-            self.watermark = self.watermark.raised(command.epoch, command.token)
-            self._known[key] = asyncio.create_task(self._carry_out(command))
-            while len(self._known) > _REMEMBERED and next(iter(self._known.values())).done():
-                self._known.popitem(last=False)
-        return await asyncio.shield(self._known[key])
+        if known := self._known.get(key):
+            await asyncio.shield(known)
+            return Answer(command, self._existing(command.targets))
+        if refused := self.watermark.refuse(command.epoch, command.token):
+            return Answer(command, refused=refused)
+        self.watermark = self.watermark.raised(command.epoch, command.token)
+        obeying = self._known[key] = asyncio.create_task(self._carry_out(command))
+        while len(self._known) > _REMEMBERED and next(iter(self._known.values())).done():
+            self._known.popitem(last=False)
+        return await asyncio.shield(obeying)
 
     async def bring(
         self, targets: Mapping[Member, PartState | None], *, lock_timeout_s: float = 0.0
