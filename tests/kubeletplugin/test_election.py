@@ -119,6 +119,33 @@ async def test_a_write_by_hand_that_leaves_the_holder_costs_nothing(server: Fake
         assert lease(server)["metadata"]["labels"] == {"by": "hand"}
 
 
+async def test_a_write_that_comes_between_does_not_keep_a_leader_from_handing_over(
+    server: FakeApiServer, api: ApiServer
+) -> None:
+    async with await candidate(api, "a", retry_s=1.9).lead():  # it does not read the lease before it leaves
+        changed = lease(server)
+        await server.put(LEASES, changed | {"metadata": changed["metadata"] | {"labels": {"by": "hand"}}})
+    assert lease(server)["spec"]["holderIdentity"] == ""
+    assert lease(server)["metadata"]["labels"] == {"by": "hand"}
+
+
+async def test_a_renewal_that_has_arrived_when_its_leader_leaves_does_not_keep_it_from_handing_over(
+    server: FakeApiServer, api: ApiServer
+) -> None:
+    arrived = asyncio.Event()
+
+    def note(call: Call) -> Refusal | None:
+        if call.method == "PUT":
+            arrived.set()
+        return None
+
+    async with await candidate(api, "a").lead():
+        server.hooks.append(note)
+        async with asyncio.timeout(5):
+            await arrived.wait()  # its answer is still on the way
+    assert lease(server)["spec"]["holderIdentity"] == ""
+
+
 async def test_a_lease_deleted_by_hand_is_made_again_by_its_leader(server: FakeApiServer, api: ApiServer) -> None:
     election = candidate(api, "a")
     async with await election.lead() as leadership:
@@ -142,6 +169,14 @@ async def test_the_epoch_rises_above_what_records_say_and_stays_for_the_next(
         assert lease(server)["metadata"]["annotations"] == {"example.com/epoch": "7"}, "a renewal keeps it"
     async with await candidate(api, "b", epoch_annotation="example.com/epoch").lead() as second:
         assert second.epoch == 8
+
+
+async def test_of_two_that_raise_the_epoch_at_once_the_later_does_not_lower_it(
+    server: FakeApiServer, api: ApiServer
+) -> None:
+    async with await candidate(api, "a").lead() as leadership:
+        assert await asyncio.gather(leadership.raise_epoch(40), leadership.raise_epoch(5)) == [41, 41]
+        assert lease(server)["metadata"]["annotations"] == {"dra-kubeletplugin/epoch": "41"}
 
 
 async def test_leadership_of_other_programs_counts_into_the_epoch(server: FakeApiServer, api: ApiServer) -> None:

@@ -221,7 +221,7 @@ class Leadership:
             if self.lost.done():
                 raise NotLeadingError(f"the lead is lost: {self.lost.result()}")
             started = time.monotonic()
-            epoch = epoch or self.epoch
+            epoch = max(epoch, self.epoch)  # another one may have raised it since this was asked for
             try:
                 lease = await self._api.replace(LEASES, _held(self._terms, self._lease, epoch))
             except (ConflictError, NotFoundError):
@@ -249,13 +249,19 @@ class Leadership:
     async def _release(self) -> None:
         if self.lost.done():
             return
-        lease = _held(self._terms, self._lease, self.epoch)
-        lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             async with asyncio.timeout(_RELEASE_S):
-                await self._api.replace(LEASES, lease)
+                await self._give_up()
         except (ApiServerError, TimeoutError) as error:
             log.warning("lease %s: not released, others wait for its end: %s", self._terms.name, error)
+
+    async def _give_up(self) -> None:
+        try:
+            await self._api.replace(LEASES, _free_again(_held(self._terms, self._lease, self.epoch)))
+        except ConflictError:  # the renewal that was just cancelled had arrived, or somebody wrote by hand
+            lease = await self._api.get(LEASES, self._terms.name, namespace=self._terms.namespace)
+            if (lease.get("spec") or {}).get("holderIdentity", "") == self._terms.identity:
+                await self._api.replace(LEASES, _free_again(_held(self._terms, lease, self.epoch)))
 
 
 def _taken(terms: Terms, lease: Object) -> Object:
@@ -284,6 +290,10 @@ def _held(terms: Terms, lease: Object, epoch: int) -> Object:
         "metadata": metadata | {"annotations": annotations},
         "spec": lease["spec"] | spec,
     }
+
+
+def _free_again(lease: Object) -> Object:
+    return lease | {"spec": lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}}
 
 
 def _epoch(terms: Terms, lease: Object) -> int:
