@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,26 @@ async def test_a_second_stream_of_a_node_replaces_the_first_which_is_told_so(run
         group = await running.group()
         assert group.devices[0].connected
         assert len(group.members) == 2
+    await first.cut()
+
+
+async def test_what_a_stream_says_after_a_newer_one_took_over_is_not_heard_any_more(running: Running) -> None:
+    serving = running.server._serving
+    first = await ScriptedNode(running.channel, "n1", {"g": ("d1",)}).connect()
+    old = serving.links.find("n1")
+    assert old
+    parts = [part("job-a", "g", "d1", state=RUNNING)]
+
+    async def what_was_on_its_way() -> AsyncIterator[pb.AgentMessage]:
+        yield pb.AgentMessage(report=pb.Report(parts=parts))
+        yield pb.AgentMessage(result=pb.Result(command_id=1, epoch=1, parts=parts))
+        yield pb.AgentMessage(groups=pb.NodeGroups())
+
+    async with ScriptedNode(open_channel(running.address), "n1", {"g": ("d1",)}):
+        link = agent_link.AgentLink(serving.engine, serving.links, serving.discovery, Gate(None))
+        await link._read(old, what_was_on_its_way())
+        group = await running.group()
+        assert (len(group.members), len(group.devices)) == (0, 1)
     await first.cut()
 
 

@@ -103,6 +103,8 @@ class AgentLink:
 
     async def _read(self, link: Link, messages: _Messages) -> None:
         async for message in messages:
+            if self._links.find(link.node.node) is not link:
+                return  # a newer stream took over: its hello is the truth, and what this one still says is older
             match message.WhichOneof("message"):
                 case "result":
                     self._take_result(link, message.result)
@@ -116,11 +118,9 @@ class AgentLink:
                     raise InvalidRequest("message: neither a report, nor a result, nor groups")
 
     def _take_groups(self, link: Link, groups: pb.NodeGroups) -> None:
-        """A stream that was replaced is not heard any more: what its node declares, the newer one tells."""
-        if self._links.find(link.node.node) is link:
-            link.node = reports.groups(groups, link.node)
-            self._discovery.node_said(link.node)
-            link.tell_groups(self._discovery.groups_of(link.node.node))
+        link.node = reports.groups(groups, link.node)
+        self._discovery.node_said(link.node)
+        link.tell_groups(self._discovery.groups_of(link.node.node))
 
     def _take_result(self, link: Link, result: pb.Result) -> None:
         event = reports.result(result, link.node.node, link.devices)
