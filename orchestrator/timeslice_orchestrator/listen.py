@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -19,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 _UNIX = "unix:"
 _OWNER_ONLY = 0o177  # umask
-_DYING_S = 2.0  # in which the kernel closes the ports of a process whose locks it has let go
+_DYING_S = 2.0  # in which the kernel closes the ports and lets go the locks of a process that has died
 _TRY_AGAIN_S = 0.02
 
 
@@ -51,9 +52,11 @@ class Listener:
 
     async def succeed(self, server: grpc.aio.Server) -> None:
         """Like `bind`, after an orchestrator that may just be dying: what it has is free in a moment."""
-        if self._path is not None:
-            await self._lock.wait(lambda _: None)
         deadline = asyncio.get_running_loop().time() + _DYING_S
+        if self._path is not None:
+            with contextlib.suppress(TimeoutError):  # it is another one's, as `bind` says
+                async with asyncio.timeout_at(deadline):
+                    await self._lock.wait(lambda _: None)
         while True:
             try:
                 self.bind(server)

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ async def test_one_that_gave_up_standing_by_keeps_nobody_away(config: Orchestrat
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
     await first.stop()
+    async with asyncio.timeout(5), Orchestrator(config):
+        pass
+
+
+async def test_who_follows_and_cannot_have_the_socket_says_so_and_does_not_keep_the_lead(
+    config: OrchestratorConfig, short_dir: Path
+) -> None:
+    elsewhere = replace(config, state_dir=short_dir / "other state")
+    async with Orchestrator(elsewhere):
+        with pytest.raises(ConfigError, match=rf"o\.sock is in use by another orchestrator \(process {os.getpid()} on "):
+            await Orchestrator(config).start()
     async with asyncio.timeout(5), Orchestrator(config):
         pass
 
