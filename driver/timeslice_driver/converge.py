@@ -82,7 +82,7 @@ class Convergence:
             self._table.put(replace(part, fault=None, timings=Timings()))
         await self._ask()
         try:
-            await self._recheck_failed()
+            await self._recheck()
             await self._bring_away()
             await self._bring_back()
         except AbandonedError as error:
@@ -107,9 +107,10 @@ class Convergence:
             if part.state is PartState.FAILED:
                 self._table.put(replace(part, fault=_failed(part)))
 
-    async def _recheck_failed(self) -> None:
-        """A process that gave no answer may give one now."""
-        stuck = [part.member for part in self._parts(self._targets) if part.state is PartState.FAILED]
+    async def _recheck(self) -> None:
+        """A process that gave no answer may give one now, and a call that was given up may have come to its end."""
+        parts = self._parts(self._targets)
+        stuck = [part.member for part in parts if part.state is PartState.FAILED or part.unsure]
         if stuck:
             await self._shop.survey.ask(stuck)
         hopeless = {part.member: _failed(part) for part in self._parts(stuck) if part.state is PartState.FAILED}
@@ -238,7 +239,8 @@ class Convergence:
         for part in self._parts(plan):
             states = {process: outcome.states[process] for process in plan[part.member] if process in outcome.states}
             timings = part.timings.plus(step, outcome.seconds)
-            self._table.put(replace(part.with_states(states).spoil(outcome.spoilt), timings=timings))
+            told = part.with_states(states).doubt(outcome.given_up, arrived=arrived)
+            self._table.put(replace(told.spoil(outcome.spoilt), timings=timings))
         return outcome
 
     async def _call(self, step: Step, targets: list[Target]) -> Outcome:

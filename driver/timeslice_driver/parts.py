@@ -7,7 +7,7 @@ lead from where to where. The steps are CUDA's own (README of github.com/NVIDIA/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -109,6 +109,7 @@ class Held:
         sizes: device memory by device id (bytes), in use now or, once checkpointed, saved; -1 where it is not known.
         job_file: see `Target`.
         spoilt: no driver call can bring it back.
+        unsure: a call on it was given up. A copy goes on without its caller, so the state may change by itself.
     """
 
     process: ProcessId
@@ -116,6 +117,7 @@ class Held:
     sizes: Mapping[str, int] = field(default_factory=dict)
     job_file: str = ""
     spoilt: bool = False
+    unsure: bool = False
 
     @property
     def size(self) -> int:
@@ -174,6 +176,11 @@ class Part:
         return any(held.resident for held in self.held.values())
 
     @property
+    def unsure(self) -> bool:
+        """The state of one of its processes may change by itself."""
+        return any(held.unsure for held in self.held.values())
+
+    @property
     def size(self) -> int:
         """Device memory saved, or in use while resident (bytes)."""
         return sum(held.size for held in self.held.values())
@@ -194,6 +201,11 @@ class Part:
         }
         family = self.family - {process for process, state in states.items() if state is TargetState.GONE}
         return replace(self, held=held, family=family)
+
+    def doubt(self, given_up: Collection[ProcessId], *, arrived: Collection[ProcessId] = ()) -> Part:
+        """Marks processes as unsure, until a later call has brought them where it should."""
+        unsure = {p for p, entry in self.held.items() if entry.unsure or p in given_up}.difference(arrived)
+        return replace(self, held={p: replace(entry, unsure=p in unsure) for p, entry in self.held.items()})
 
     def spoil(self, processes: frozenset[ProcessId]) -> Part:
         """Marks processes that no call can bring back."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from timeslice_api.errors import JournalCorrupt
 
+from timeslice_driver.backends.base import TargetState
 from timeslice_driver.discovery import ScrambledListError
 from timeslice_driver.fencing import Watermark
 from timeslice_driver.inventory import Inventory, InventoryError
@@ -112,3 +113,6 @@ class Recovery:
             await self._survey.look(members, thorough=thorough)
         except (InventoryError, ScrambledListError) as error:
             log.error("cannot see what is on the devices: %s", error)
+        for part in filter(None, map(self._table.get, members)):  # a copy that the last node began may be under way
+            moved = [p for p, held in part.held.items() if held.state is not TargetState.RUNNING]
+            self._table.put(part.doubt(moved))

@@ -44,7 +44,7 @@ class Survey:
             scopes = [replace(self._scope(part), thorough=thorough) for part in todo]
             scan = partial(self._discovery.scan, scopes, self.devices, quick=quick)
             seen = await self._inventory.run(scan)
-            states = await self._backend.probe(self._to_probe(seen)) if any(f.candidates for f in seen.values()) else {}
+            states = await self._backend.probe(self._to_probe(seen))
             found |= seen
             todo = [changed for part in todo if (changed := self._take(part, seen[part.member], states))]
         return found
@@ -88,7 +88,7 @@ class Survey:
         return Scope(part.member, part.device_ids, part.roots, part.family, pods=part.pods, sole=sole)
 
     def _to_probe(self, found: Mapping[Member, Found]) -> list[ProcessId]:
-        """Those not known yet, and those that gave no answer the last time."""
+        """Those not known yet, those that gave no answer the last time, and those whose state may have changed."""
         wanted = set()
         for member, seen in found.items():
             part = self._table.get(member)
@@ -97,11 +97,14 @@ class Survey:
                 entry = held.get(candidate.process)
                 if entry is None or entry.state is TargetState.UNKNOWN:
                     wanted.add(candidate.process)
+            wanted |= {process for process, entry in held.items() if entry.unsure}
         return sorted(wanted)
 
 
 def _updated(part: Part, seen: Found, states: Mapping[ProcessId, TargetState]) -> Part:
-    held = {process: entry for process, entry in part.held.items() if process in seen.family}
+    states = {p: state for p, state in states.items() if state is not TargetState.UNKNOWN or p not in part.held}
+    known = part.with_states({p: state for p, state in states.items() if p in part.held})
+    held = {process: entry for process, entry in known.held.items() if process in seen.family}
     for candidate in seen.candidates:
         process = candidate.process
         state = states.get(process, held[process].state if process in held else TargetState.NOTHING)
@@ -114,4 +117,5 @@ def _updated(part: Part, seen: Found, states: Mapping[ProcessId, TargetState]) -
 
 def _refreshed(entry: Held | None, candidate: Candidate, state: TargetState) -> Held:
     spoilt = entry.spoilt if entry else False
-    return Held(candidate.process, state, candidate.sizes, candidate.job_file, spoilt)
+    unsure = entry.unsure if entry else False
+    return Held(candidate.process, state, candidate.sizes, candidate.job_file, spoilt, unsure)

@@ -97,6 +97,25 @@ async def test_a_node_killed_within_a_step_leaves_a_job_that_the_next_node_under
     assert await restored_whole(world, job, pointer)
 
 
+async def test_a_restore_that_goes_on_although_its_node_was_killed_is_noticed_by_the_next_when_it_has_ended(
+    world: World, victim: Victim, jobs: Jobs
+) -> None:
+    await victim.start()
+    job, pointer = content_job(jobs)
+    await world.register("a", job.pid)
+    await world.park("a")
+    world.emulator.inject(Fault("restore", bandwidth=2 * MIB))
+    going = asyncio.create_task(world.restore("a"))
+    await asyncio.sleep(0.4)
+    victim.kill()
+    with pytest.raises(ConnectionLost):
+        await going
+    await world.start(look_interval_s=0.2)
+    assert await world.state("a") == "PARKED"  # as the driver says for as long as the copy lasts
+    await world.until("a", "LOCKED")
+    assert await restored_whole(world, job, pointer)
+
+
 @pytest.mark.parametrize("crash", ["before-write:1", "after-write:1", "before-write:2", "after-write:2"])
 async def test_a_node_killed_at_a_write_of_its_journal_loses_no_process(
     world: World, victim: Victim, jobs: Jobs, crash: str

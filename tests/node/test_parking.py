@@ -254,6 +254,30 @@ async def test_a_restore_that_fails_leaves_the_whole_part_parked(world: World, j
     assert NAMES[(await world.restore("a")).state] == "RUNNING"
 
 
+@pytest.mark.parametrize(
+    ("call", "after", "ends"), [("checkpoint", "LOCKED", "PARKED"), ("restore", "PARKED", "LOCKED")]
+)
+async def test_a_copy_that_was_given_up_and_goes_on_is_noticed_when_it_has_ended(
+    world: World, jobs: Jobs, call: str, after: str, ends: str
+) -> None:
+    await world.start(look_interval_s=0.2)
+    job = jobs(MIB)
+    pointer = job.must("allocate", size=4 * MIB)
+    job.must("fill", pointer=pointer, size=4 * MIB, seed=5)
+    await world.register("a", job.pid)
+    step = world.park
+    if call == "restore":
+        await world.park("a")
+        step = world.restore
+    world.emulator.inject(Fault(call, nth=1, bandwidth=2 * MIB))  # longer than its time limit
+    with failing(f"Stuck: {call} of process {job.pid} was given up"):
+        await step("a")
+    assert await world.state("a") == after
+    await world.until("a", ends)
+    assert NAMES[(await world.restore("a")).state] == "RUNNING"
+    assert job.must("matches", pointer=pointer, size=4 * MIB, seed=5)
+
+
 async def test_a_restore_that_spoils_a_process_names_it_and_says_what_to_do(world: World, jobs: Jobs) -> None:
     await world.start()
     first, second = jobs(4 * MIB), jobs(4 * MIB)

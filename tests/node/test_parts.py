@@ -84,6 +84,15 @@ def test_sizes_that_are_not_known_count_as_none() -> None:
     assert held.target.size == 7
 
 
+def test_a_process_whose_call_was_given_up_is_unsure_until_a_later_one_has_brought_it_where_it_should() -> None:
+    doubted = part(RUNNING, RUNNING).doubt({P1})
+    assert [doubted.held[p].unsure for p in (P1, P2)] == [True, False]
+    assert doubted.doubt({P2}).unsure
+    assert doubted.doubt((), arrived={P2}).unsure
+    assert not doubted.doubt((), arrived={P1, P2}).unsure
+    assert not doubted.with_states({P1: TargetState.GONE}).unsure
+
+
 def test_timings_add_up_step_by_step() -> None:
     timings = Timings().plus(Step.LOCK, 1.0).plus(Step.LOCK, 0.5).plus(Step.RESTORE, 2.0)
     assert timings == Timings(lock_s=1.5, restore_s=2.0)

@@ -46,12 +46,14 @@ class Outcome:
         states: of every target, after the step.
         faults: of the targets that did not reach the step's goal.
         spoilt: those among them that no further call can save, whatever the driver calls their state.
+        given_up: those among them whose call did not return. It may go on in them, and end later.
         seconds: how long the whole step took.
     """
 
     states: Mapping[ProcessId, TargetState] = field(default_factory=dict)
     faults: Mapping[ProcessId, Fault] = field(default_factory=dict)
     spoilt: frozenset[ProcessId] = frozenset()
+    given_up: frozenset[ProcessId] = frozenset()
     seconds: float = 0.0
 
 

@@ -173,7 +173,8 @@ class CudaBackend:
             if (fault := self._judge(step, target.process, reply, states[target.process]))
         }
         spoilt = frozenset(process for process, fault in faults.items() if fault.reason == UNRECOVERABLE)
-        return Outcome(states, faults, spoilt, seconds=time.monotonic() - began)
+        lost = frozenset(target.process for target, reply in results if isinstance(reply, HelperLostError))
+        return Outcome(states, faults, spoilt, lost & faults.keys(), seconds=time.monotonic() - began)
 
     async def _batch(
         self, step: _Step, job_file: str, batch: Sequence[Target]
