@@ -61,7 +61,9 @@ async def test_who_follows_and_cannot_have_the_socket_says_so_and_does_not_keep_
 ) -> None:
     elsewhere = replace(config, state_dir=short_dir / "other state")
     async with Orchestrator(elsewhere):
-        with pytest.raises(ConfigError, match=rf"o\.sock is in use by another orchestrator \(process {os.getpid()} on "):
+        with pytest.raises(
+            ConfigError, match=rf"o\.sock is in use by another orchestrator \(process {os.getpid()} on "
+        ):
             await Orchestrator(config).start()
     async with asyncio.timeout(5), Orchestrator(config):
         pass

@@ -34,12 +34,14 @@ class Fault:
     Attributes:
         kind: what is done, for the report: kill, stop, delay, full, twice, late, clock, link, gpu, memory, lost or
             newcomer.
-        role: to whom: orchestrator, node, helper, holder, waiter, parked, job, link or gpu.
+        role: to whom: orchestrator, node, helper, holder, waiter, parked, mover (whose call of the GPU it is), job,
+            link or gpu.
         point: where in the code, or in which call of the GPU; empty: at a random moment.
         arm: for a fault at a named point.
         gpu: for a fault of the GPU, the fields of its script.
         mode: of a link.
         seconds: how long it lasts.
+        during: within that call of the GPU, which is made slow for it; empty: not only then.
     """
 
     kind: str
@@ -49,16 +51,19 @@ class Fault:
     gpu: Mapping[str, Any] = field(default_factory=dict)
     mode: str = ""
     seconds: float = 0.0
+    during: str = ""
 
     @property
     def where(self) -> str:
         """For the report."""
         side = "" if self.arm is None else "after " if self.arm.after else "before "
         how = " ".join(name for name in (self.mode, *self.gpu) if name not in ("call", "nth", "after"))
-        return " ".join(filter(None, [self.role, f"{side}{self.point}", how]))
+        within = f"in {self.during}" if self.during else ""
+        return " ".join(filter(None, [self.role, f"{side}{self.point}", within, how]))
 
 
 _STOP_S, _LONG_STOP_S = 0.6, 9.0  # the second outlasts a lease and its grace
+_TOO_LONG_S = 5.0  # for a call of the GPU
 _DELAY_S = 0.4
 _FULL_S = 1.5
 
@@ -69,6 +74,15 @@ def _at_points(role: str, names: Iterator[str]) -> Iterator[Fault]:
             yield Fault("kill", role, name, Arm(name, "kill", after))
             yield Fault("stop", role, name, Arm(name, "stop", after), seconds=_STOP_S)
         yield Fault("delay", role, name, Arm(name, "delay", seconds=_DELAY_S))
+
+
+def _within_hand_offs() -> Iterator[Fault]:
+    """A node has points of its own before and after each call."""
+    for call in _CODES:
+        for role in ("orchestrator", "helper", "mover", "waiter"):
+            yield Fault("kill", role, during=call)
+            yield Fault("stop", role, during=call, seconds=_STOP_S)
+        yield Fault("stop", "mover", "for too long", during=call, seconds=_TOO_LONG_S)
 
 
 def _special() -> Iterator[Fault]:
@@ -130,6 +144,7 @@ def faults() -> list[Fault]:
         *_at_points("orchestrator", (point.name for point in ORCHESTRATOR)),
         *_at_points("node", (point.name for point in NODE)),
         *_at_points("job", (point.name for point in JOB)),
+        *_within_hand_offs(),
         *_special(),
         *_at_random(),
         *_links(),

@@ -17,13 +17,14 @@ from gpu_emulator.faults import Fault as GpuFault
 
 from timeslice_chaos.armory import Arm
 from timeslice_chaos.deck import Fault
-from timeslice_chaos.log import read
+from timeslice_chaos.log import Event, read
 from timeslice_chaos.process import ChaosError, Process, eventually
 from timeslice_chaos.proxy import Mode
 from timeslice_chaos.world import World
 
 REACH_S = 12.0  # how long a named point may take to be reached
 _FOUND_S = 5.0
+_CALL_MS = 1000.0  # so long a call of the GPU takes in which something is to happen
 _CHILD_S = 4.0
 _SMALL_LIMIT = 1 << 20  # bytes, of a cgroup
 _T = TypeVar("_T")
@@ -35,11 +36,13 @@ class Striker:
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self._world, self._chance = world, chance
+        self._emulator = self._chance.randrange(len(world.emulators))  # the one that a fault is about
+        self._mover = 0  # pid of the job whose call of it is under way, when one is
 
     def strike(self, fault: Fault) -> bool:
         """Returns when it has struck and its seconds are over; False when its moment did not come."""
         self._world.log.say("strikes", kind=fault.kind, where=fault.where)
-        struck = self._at_point(fault) if fault.arm else _WAYS[fault.kind](self, fault)
+        struck = self._at_point(fault) if fault.arm else self._at_once(fault)
         self._world.log.say("struck" if struck else "missed", kind=fault.kind, where=fault.where)
         return struck
 
@@ -58,6 +61,11 @@ class Striker:
             return eventually(lambda: process.status is not None, _FOUND_S)
         time.sleep(fault.seconds)
         return True
+
+    def _at_once(self, fault: Fault) -> bool:
+        if fault.during and not self._hits(GpuFault(fault.during, nth=1, delay_ms=_CALL_MS)):
+            return False
+        return _WAYS[fault.kind](self, fault)
 
     def _kill(self, fault: Fault) -> bool:
         return self._signal(fault, signal.SIGKILL)
@@ -99,10 +107,22 @@ class Striker:
         return True
 
     def _gpu(self, fault: Fault) -> bool:
-        index = self._chance.randrange(len(self._world.emulators))
-        self._world.emulators[index].inject(GpuFault(**fault.gpu))
-        trace, began = self._world.logs / f"gpu-{index}.jsonl", time.monotonic()
-        return eventually(lambda: _was_told(trace, began), REACH_S)
+        return self._hits(GpuFault(**fault.gpu))
+
+    def _hits(self, fault: GpuFault) -> bool:
+        """Whether somebody makes the call that the fault is for."""
+        self._world.emulators[self._emulator].inject(fault)
+        trace, began = self._world.logs / f"gpu-{self._emulator}.jsonl", time.monotonic()
+        hit: list[int] = []
+
+        def look() -> bool:
+            hit[:] = [event.pid for event in read(trace.parent, trace.name) if _was_told(event, since=began)]
+            return bool(hit)
+
+        if not eventually(look, REACH_S):
+            return False
+        self._mover = hit[0]
+        return True
 
     def _memory(self, fault: Fault) -> bool:
         self._world.host.limit(_SMALL_LIMIT)
@@ -117,8 +137,7 @@ class Striker:
 
     def _newcomer(self, _fault: Fault) -> bool:
         """The node has looked who is there, and stops before it locks them; then there is one more."""
-        index = self._chance.randrange(len(self._world.nodes))
-        node, emulator = self._world.nodes[index], self._world.emulators[index]
+        node, emulator = self._world.nodes[self._emulator], self._world.emulators[self._emulator]
         if node.struck(Arm("locked", "stop"), within_s=REACH_S) is None:
             return False
         node.stopped = True
@@ -143,6 +162,7 @@ class Striker:
             "holder": lambda: self._jobs_in("holders"),
             "waiter": lambda: self._jobs_in("waiters"),
             "parked": self._parked,
+            "mover": lambda: [self._mover],
         }
         until = time.monotonic() + _FOUND_S
         while not (found := find[role]()):
@@ -152,7 +172,7 @@ class Striker:
         return self._choose(found)
 
     def _helpers(self) -> list[int]:
-        return [child for node in self._world.nodes for child in _children(node.pid)]
+        return [*_children(self._world.nodes[self._emulator].pid)]
 
     def _jobs_in(self, use: str) -> list[int]:
         try:
@@ -222,5 +242,5 @@ def _running(emulator: Emulator) -> set[int]:
     return {p["pid"] for p in emulator.snapshot()["processes"] if p["state"] == "RUNNING" and p["contexts"]}
 
 
-def _was_told(trace: Path, since: float) -> bool:
-    return any(event.what == "fault" and event.at >= since for event in read(trace.parent, trace.name))
+def _was_told(event: Event, *, since: float) -> bool:
+    return event.what == "fault" and event.at >= since
