@@ -142,6 +142,16 @@ async def test_a_pod_without_a_claim_may_nothing_for_any_job(cluster: Cluster) -
     assert [group.group_id for group in seen.groups] == ["g"], "as every pod of its namespace"
 
 
+async def test_a_claim_of_another_namespace_makes_a_pod_of_no_job(cluster: Cluster) -> None:
+    made = await cluster.server.put(PODS, objects.pod("bare", namespace="team"))
+    raw = objects.claim("gift", "g", job="job-x", namespace="other", on=[("n1", 0)])
+    owner = {"kind": "Pod", "name": "bare", "uid": made["metadata"]["uid"]}  # anybody may write this
+    await cluster.server.put(CLAIMS, raw | {"metadata": raw["metadata"] | {"ownerReferences": [owner]}})
+    who = bearer(cluster.server.accounts.issue("team", "default", pod=made))
+    with pytest.raises(Forbidden, match="pod team/bare has no claim of a job"):
+        await cluster.acquire(who, "job-x")
+
+
 async def test_a_pod_without_a_gpu_drives_the_job_of_its_label_if_that_has_gpus_in_its_namespace(
     cluster: Cluster,
 ) -> None:

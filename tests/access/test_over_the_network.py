@@ -12,7 +12,7 @@ from certificates import Authority
 from network import Network, as_, bearer, token_of, write_tokens
 from running_orchestrator import stub_of
 from timeslice_api.errors import ConfigError, Forbidden, InvalidRequest, TimesliceError, Unauthenticated, Unavailable
-from timeslice_api.v1alpha1 import orchestrator_pb2
+from timeslice_api.v1alpha1 import agent_link_pb2, orchestrator_pb2
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_orchestrator.config import OrchestratorConfig
 from timeslice_orchestrator.rpc import calls
@@ -145,8 +145,19 @@ async def test_one_node_cannot_speak_for_another(network: Network) -> None:
     assert [device.connected for device in group.devices] == [True]  # the true one was not even disturbed
 
 
+async def test_one_node_cannot_say_that_a_process_of_another_has_ended(network: Network) -> None:
+    request = acquire("job-a")
+    request.process = "n1/7/9"
+    await network.call(network.stub.Acquire(request, metadata=as_("trainers")))
+    liar = await network.dial("n2", {"i": ("d9",)}, token="n2").connect()
+    await liar.say(agent_link_pb2.AgentMessage(report=agent_link_pb2.Report(ended_processes=["n1/7/9"])))
+    with pytest.raises(grpc.aio.AioRpcError, match="'n1/7/9' is no process of node n2"):
+        await liar.ended()
+    assert [holder.job_id for holder in (await network.running.group()).holders] == ["job-a"]
+
+
 @pytest.mark.parametrize("name", ["trainers", "anybody", "n1"])
-@pytest.mark.parametrize("method", ["ForceRelease", "Drain", "Resume"])
+@pytest.mark.parametrize("method", ["ForceRelease", "Drain", "Resume", "Reset"])
 async def test_only_an_admin_may_do_what_admins_do_and_each_try_is_written_down(
     network: Network, caplog: pytest.LogCaptureFixture, name: str, method: str
 ) -> None:
@@ -154,7 +165,8 @@ async def test_only_an_admin_may_do_what_admins_do_and_each_try_is_written_down(
     with caplog.at_level(logging.INFO, "timeslice.audit"), pytest.raises(Forbidden, match=f"token '{name}' may not"):
         await network.call(getattr(network.stub, method)(ASKED[method], metadata=metadata))
     (line,) = [record.getMessage() for record in caplog.records if record.name == "timeslice.audit"]
-    assert f"group=g job=any by token '{name}': refused: " in line
+    job = "job-a" if method == "Reset" else "any"
+    assert f"group=g job={job} by token '{name}': refused: " in line
     assert line.endswith("(request try-7)")
 
 

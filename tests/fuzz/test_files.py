@@ -20,6 +20,7 @@ from timeslice_driver.dra.records import Records
 from timeslice_driver.dra.vendor_cdi import VendorCdi
 from timeslice_driver.journal import NAME as JOURNAL
 from timeslice_driver.journal import Journal, Record
+from timeslice_driver.whole_files import replace_file
 from timeslice_orchestrator.access.tokens_file import FileTokens
 from timeslice_orchestrator.strict_yaml import text_of
 
@@ -92,6 +93,16 @@ def test_a_file_that_is_none_or_too_large_is_refused_at_once(
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert read(tmp_path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # KiB
+
+
+def test_a_link_in_the_place_of_what_is_written_beside_a_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_bytes(b"as before")
+    (tmp_path / f".token.{os.getpid()}.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        replace_file(tmp_path / "token", b"new")
+    assert (tmp_path / "victim").read_bytes() == b"as before"
+    replace_file(tmp_path / "token", b"new")  # the link went with the failure
+    assert (tmp_path / "token").read_bytes() == b"new"
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ def calls(stub: Any, trick: str) -> list[Awaitable[Any]]:
         stub.ForceRelease(pb.ForceReleaseRequest(group_id=trick)),
         stub.Drain(pb.DrainRequest(group_id=trick)),
         stub.Resume(pb.ResumeRequest(group_id=trick)),
+        stub.Reset(pb.ResetRequest(job_id=trick)),
+        stub.Reset(pb.ResetRequest(job_id="a", group_id=trick)),
+        stub.WatchGroup(pb.WatchGroupRequest(group_id=trick)).read(),
         stub.GetGroup(pb.GetGroupRequest(group_id=trick)),
     ]
 
