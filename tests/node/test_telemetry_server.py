@@ -6,7 +6,8 @@ import asyncio
 import logging
 import shutil
 import ssl
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from certificates import Authority
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Metric
 from timeslice_api import telemetry
 from timeslice_api.errors import ConfigError
 from timeslice_api.telemetry import TelemetryServer, split_address
@@ -58,6 +59,39 @@ async def test_metrics_come_in_the_format_that_is_asked_for() -> None:
         _, text, kind = await get(f"{url}/metrics", Accept="application/openmetrics-text; version=1.0.0")
         assert kind.startswith("application/openmetrics-text")
         assert text.endswith("# EOF\n")
+
+
+class Slow:
+    """A collector that takes its time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def collect(self) -> Iterable[Metric]:
+        self.asked += 1
+        time.sleep(0.05)
+        return ()
+
+
+@pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
+async def test_who_asks_for_metrics_without_end_takes_a_small_share_of_the_daemons_time(accept: str) -> None:
+    registry, slow = CollectorRegistry(), Slow()
+    registry.register(slow)
+    async with serving(TelemetryServer("127.0.0.1:0", registry)) as url:
+        before = slow.asked  # when it was registered
+        for _ in range(20):
+            assert (await get(f"{url}/metrics", Accept=accept))[0] == 200
+        assert slow.asked == before + 1
+        await asyncio.sleep(0.6)
+        await get(f"{url}/metrics", Accept=accept)
+        assert slow.asked == before + 2
+
+
+@pytest.mark.parametrize("version", ["x", "1.x", "9" * 3000, "", "-1"])
+async def test_a_format_of_no_version_is_answered_all_the_same(version: str) -> None:
+    async with serving(TelemetryServer("127.0.0.1:0", CollectorRegistry())) as url:
+        for kind in ("text/plain", "application/openmetrics-text"):
+            assert (await get(f"{url}/metrics", Accept=f"{kind}; version={version}; escaping={version}"))[0] == 200
 
 
 async def test_a_daemon_that_is_not_ready_says_why_and_lives_all_the_same() -> None:
