@@ -99,7 +99,7 @@ class Process:
         """A line for its standard input."""
         assert self._process
         assert self._process.stdin
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):  # ended; closed, when another fault has ended it meanwhile
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
