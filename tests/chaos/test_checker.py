@@ -118,6 +118,19 @@ def test_a_write_that_a_lock_holds_up_meets_nobody() -> None:
     assert broken(*held_up) == []
 
 
+def test_a_grant_while_another_job_holds_is_found_unless_its_lease_may_have_been_lost() -> None:
+    early = said(1.5, B, "granted", turn=1, lease="lease-2-1", token=7)
+    without = (the(B, "granted"), the(B, "asks"))
+    found = said(1.4, B, "asks", turn=1), early
+    assert broken(*found, without=without) == ["leases are kept"]
+    assert broken(*found, Event(1.0, 9, "world", "strikes", {"kind": "kill", "where": ""}), without=without) != []
+    assert broken(*found, Event(1.0, 9, "world", "strikes", {"kind": "lost", "where": ""}), without=without) == []
+    long = {"kind": "link", "where": "jobs until it is noticed mute"}
+    assert broken(*found, Event(1.0, 9, "world", "strikes", long), without=without) == []
+    assert broken(*found, Event(1.0, B, "world", "stops"), without=without) == []
+    assert broken(*found, Event(1.0, 9, "world", "stops"), without=without) == ["leases are kept"]
+
+
 @pytest.mark.parametrize("wrong", [{"sum": 11, "same": True}, {"sum": 10, "same": False}])
 def test_a_byte_that_did_not_come_back_is_found(wrong: dict[str, object]) -> None:
     found = the(A, "found")

@@ -41,6 +41,7 @@ def check(events: Sequence[Event]) -> list[Violation]:
     promises: Sequence[Callable[[History], Iterator[Violation]]] = (
         _one_job_runs_on_a_device,
         _writes_do_not_meet,
+        _leases_are_kept,
         _every_byte_came_back,
         _tokens_rise,
         _acquires_end_once,
@@ -150,6 +151,36 @@ def _meetings(spans: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
         open_ = [first for first in open_ if first.overlaps(second)]
         yield from ((first, second) for first in open_ if first.job != second.job)
         open_.append(second)
+
+
+_SHORTEST_LEASE_S = 4.0
+_LOSING_S = 30.0  # for so long afterwards leases may be lost that jobs do not know to be lost
+_LOSING = ("lost", "cut", "power", "away")  # kinds of faults; of a link or a process only if it lasts
+
+
+def _leases_are_kept(history: History) -> Iterator[Violation]:
+    """Nobody is granted a device while another job holds it, before that one's lease could have run out."""
+    held: dict[str, list[Span]] = defaultdict(list)
+    for pid, events in history.by_pid("granted", "yields", "refused").items():
+        for begin, end in zip(events, [*events[1:], None], strict=True):
+            if begin.what == "granted" and pid in history.devices:
+                over = end.at if end is not None else history.deaths.get(pid, ENDLESS)
+                held[history.devices[pid]].append(Span(begin.at, over, pid, history.jobs[pid]))
+    excuses = [event for event in history.events if _may_lose_leases(event)]
+    for device, spans in held.items():
+        for first, second in _meetings(spans):
+            recent = [event for event in excuses if second.begin - _LOSING_S < event.at < second.begin]
+            excused = any(event.what == "strikes" or event.pid in (first.pid, second.pid) for event in recent)
+            if not excused and second.begin - first.begin < _SHORTEST_LEASE_S:
+                text = f"{second.job} ({second.pid}) was granted {device} while {first.job} ({first.pid}) held it"
+                yield Violation("leases are kept", second.begin, text)
+
+
+def _may_lose_leases(event: Event) -> bool:
+    """A process that was stopped for long hears too late of its grant, or of its loss."""
+    if event.what == "strikes":
+        return event["kind"] in _LOSING or (event["kind"] == "link" and "noticed" in event["where"])
+    return event.what == "stops"
 
 
 def _every_byte_came_back(history: History) -> Iterator[Violation]:

@@ -41,7 +41,8 @@ class Fault:
         gpu: for a fault of the GPU, the fields of its script.
         mode: of a link.
         seconds: how long it lasts.
-        during: within that call of the GPU, which is made slow for it; empty: not only then.
+        during: within that call of the GPU, which is made slow for it, or a job's hold, which is made long; empty: not
+            only then.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Fault:
         return " ".join(filter(None, [self.role, f"{side}{self.point}", within, how]))
 
 
+HOLD = "hold"
 _STOP_S, _LONG_STOP_S = 0.6, 9.0  # the second outlasts a lease and its grace
 _TOO_LONG_S = 5.0  # for a call of the GPU
 _DELAY_S = 0.4
@@ -83,6 +85,12 @@ def _within_hand_offs() -> Iterator[Fault]:
             yield Fault("kill", role, during=call)
             yield Fault("stop", role, during=call, seconds=_STOP_S)
         yield Fault("stop", "mover", "for too long", during=call, seconds=_TOO_LONG_S)
+
+
+def _while_a_job_holds() -> Iterator[Fault]:
+    for role in ("orchestrator", "node"):
+        yield Fault("kill", role, during=HOLD)
+        yield Fault("stop", role, seconds=_STOP_S, during=HOLD)
 
 
 def _special() -> Iterator[Fault]:
@@ -145,6 +153,7 @@ def faults() -> list[Fault]:
         *_at_points("node", (point.name for point in NODE)),
         *_at_points("job", (point.name for point in JOB)),
         *_within_hand_offs(),
+        *_while_a_job_holds(),
         *_special(),
         *_at_random(),
         *_links(),

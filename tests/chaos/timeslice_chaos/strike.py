@@ -16,7 +16,7 @@ from gpu_emulator.emulator import Emulator
 from gpu_emulator.faults import Fault as GpuFault
 
 from timeslice_chaos.armory import Arm
-from timeslice_chaos.deck import Fault
+from timeslice_chaos.deck import HOLD, Fault
 from timeslice_chaos.log import Event, read
 from timeslice_chaos.process import ChaosError, Process, eventually
 from timeslice_chaos.proxy import Mode
@@ -24,6 +24,7 @@ from timeslice_chaos.world import World
 
 REACH_S = 12.0  # how long a named point may take to be reached
 _FOUND_S = 5.0
+_HOLD_S = 3.0  # so long a job holds while something happens: less than its lease lasts without a renewal
 _CALL_MS = 1000.0  # so long a call of the GPU takes in which something is to happen
 _CHILD_S = 4.0
 _SMALL_LIMIT = 1 << 20  # bytes, of a cgroup
@@ -63,9 +64,15 @@ class Striker:
         return True
 
     def _at_once(self, fault: Fault) -> bool:
-        if fault.during and not self._hits(GpuFault(fault.during, nth=1, delay_ms=_CALL_MS)):
+        if fault.during and not self._has_come(fault.during):
             return False
         return _WAYS[fault.kind](self, fault)
+
+    def _has_come(self, during: str) -> bool:
+        if during == HOLD:
+            job = self._choose(self._world.jobs)
+            return job.struck(Arm("writes", "delay", seconds=_HOLD_S), within_s=REACH_S) is not None
+        return self._hits(GpuFault(during, nth=1, delay_ms=_CALL_MS))
 
     def _kill(self, fault: Fault) -> bool:
         return self._signal(fault, signal.SIGKILL)
