@@ -162,6 +162,20 @@ async def test_a_group_is_not_let_go_while_the_api_server_knows_a_claim_that_the
     assert watching.cluster.occupancy.allocated_in("rl-a")
 
 
+async def test_groups_that_are_deleted_together_ask_for_the_claims_together(world: World) -> None:
+    names = [f"rl-{number}" for number in range(20)]
+    for name in names:
+        await world.put_group(group(name))
+    await world.watch(groups_s=0.2)
+    await until(lambda: all(world.device_class(name) for name in names))
+    before = len(world.server.calls)
+    for name in names:
+        await world.server.remove(GROUPS, name)
+    await until(lambda: not world.server.all(GROUPS), within_s=8)
+    asked = [call for call in world.server.calls[before:] if call.place.plural == CLAIMS.plural and not call.is_watch]
+    assert 1 <= len(asked) <= 10  # they are let go in the few passes in which their time is over
+
+
 async def test_a_bad_group_gets_a_condition_and_the_others_go_on(world: World) -> None:
     await world.put_group(group("bad", seats=99))
     await world.put_group(group("good"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class GroupStatus:
         self._touched: dict[str, None] = {}
         self._due: dict[str, float] = {}  # when groups are to be looked at though nothing changed
         self._classless_since: dict[str, float] = {}  # of groups that are being deleted, by UID
+        self._in_use: frozenset[str] = frozenset()  # the groups of all claims, as the API server told them last
+        self._asked_at = -math.inf  # when it was asked
 
     def touch(self, names: Iterable[str]) -> None:
         """Something changed that these groups depend on; "" stands for all of them."""
@@ -184,17 +187,22 @@ class GroupStatus:
         found = self._cluster.device_class(class_name(group.name))
         if found is not None and device_classes.is_ours(found):
             return None  # the watch tells when it is gone
-        wait_s = self._classless_since.setdefault(uid, self._clock()) + _SETTLE_S - self._clock()
-        if wait_s > 0:
+        settled = self._classless_since.setdefault(uid, self._clock()) + _SETTLE_S
+        if (wait_s := settled - self._clock()) > 0:
             return wait_s
-        if await self._is_allocated(group.name):  # the watch is a moment late
+        if await self._is_allocated(group.name, settled):  # the watch is a moment late
+            self._classless_since[uid] = self._clock()
             return _SETTLE_S
         await self._set_finalizers(raw, [one for one in group.metadata.finalizers if one != FINALIZER])
         del self._classless_since[uid]
         return None
 
-    async def _is_allocated(self, group_id: str) -> bool:
-        """By the API server's newest state."""
-        raw, _ = await self._api.list(CLAIMS)
-        claims = [claim for one in raw if (claim := claim_of(one))]
-        return any(self._cluster.occupancy.group_of(claim, use) == group_id for claim in claims for use in claim.uses)
+    async def _is_allocated(self, group_id: str, settled: float) -> bool:
+        """By a state of the API server that is no older than `settled`; groups that go together share one answer."""
+        if self._asked_at < settled:
+            asked_at = self._clock()
+            raw, _ = await self._api.list(CLAIMS)
+            claims = [claim for one in raw if (claim := claim_of(one))]
+            groups = (self._cluster.occupancy.group_of(claim, use) for claim in claims for use in claim.uses)
+            self._in_use, self._asked_at = frozenset(filter(None, groups)), asked_at
+        return group_id in self._in_use
