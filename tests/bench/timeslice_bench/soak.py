@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 from timeslice_bench.case import Effort, Measurement
@@ -21,20 +22,39 @@ async def measure(effort: Effort, directory: Path, wanted: set[str], profile: Pa
     """`soak_growth_mb`: the orchestrator's memory at the end, less that after a quarter of the time."""
     turns = Turns(GROUPS, HOLD_S)
     async with platform(Layout(GROUPS), directory, profile) as running, taking(turns, running.address) as jobs:
-        await during(jobs, effort.soak_s * SETTLED_AT)
+        watch = _Watch(running.orchestrator_pid, turns, jobs)
+        await watch.highest(effort.soak_s * SETTLED_AT)
         before = usage(running.orchestrator_pid)
-        highest = await _watch(running.orchestrator_pid, jobs, effort.soak_s * (1 - SETTLED_AT))
+        highest = await watch.highest(effort.soak_s * (1 - SETTLED_AT))
         after = usage(running.orchestrator_pid)
     return [_growth(before, after, f"{len(turns.hand_offs_s):,} hand-offs in {effort.soak_s:.0f} s", highest)]
 
 
-async def _watch(pid: int, jobs: asyncio.Task[None], duration_s: float) -> int:
-    """The highest resident memory meanwhile (bytes)."""
-    until, highest = asyncio.get_running_loop().time() + duration_s, 0
-    while (left := until - asyncio.get_running_loop().time()) > 0:
-        highest = max(highest, usage(pid).rss)
-        await during(jobs, min(left, 1.0))
-    return highest
+class _Watch:
+    """Of the orchestrator's memory; says each minute on standard error how it is."""
+
+    def __init__(self, pid: int, turns: Turns, jobs: asyncio.Task[None]) -> None:
+        self._pid, self._turns, self._jobs = pid, turns, jobs
+        self._clock = asyncio.get_running_loop().time
+        self._start = self._clock()
+        self._minutes = 0
+
+    async def highest(self, duration_s: float) -> int:
+        """The highest resident memory in that time (bytes)."""
+        until, highest = self._clock() + duration_s, 0
+        while (left := until - self._clock()) > 0:
+            now = usage(self._pid).rss
+            highest = max(highest, now)
+            self._tell(now)
+            await during(self._jobs, min(left, 1.0))
+        return highest
+
+    def _tell(self, rss: int) -> None:
+        minutes = int((self._clock() - self._start) / 60)
+        if minutes > self._minutes:
+            self._minutes = minutes
+            told = f"{minutes} min: {rss / 1e6:.1f} MB, {len(self._turns.hand_offs_s):,} hand-offs"
+            print(f"\n  {told}", end=" ", file=sys.stderr, flush=True)
 
 
 def _growth(before: Usage, after: Usage, what: str, highest: int) -> Measurement:
