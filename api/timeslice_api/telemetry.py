@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from timeslice_api.errors import ConfigError
@@ -23,13 +23,13 @@ from timeslice_api.tls import TlsFiles, listens_by_tls, server_context
 
 if TYPE_CHECKING:
     from aiohttp import web
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Metric
 
 _log = logging.getLogger(__name__)
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 _HANDSHAKE_S: Final = 5.0
-_SHARE: Final = 0.1  # of the loop's time, for making the metrics: those of 500 groups take about a second
+_SHARE: Final = 0.1  # of the daemon's time, for making the metrics: those of 500 groups take more than a second
 _LONGEST_S: Final = 10.0  # of a connection, with its handshake; a probe waits for 5 s
 
 
@@ -38,7 +38,8 @@ class TelemetryServer:
 
     Args:
         address: `host:port`, `[host]:port` for IPv6, or `:port` for every address; port 0 takes a free one.
-        registry: whose metrics it serves. Its collectors run in the event loop, so they must not block.
+        registry: whose metrics it serves. It is read in a thread, beside the event loop.
+        state: further metrics, which are read in the event loop; so it must not block.
         tls: certificate and key, read again when they change; `timeslice_api.tls` says where it needs them. `ca` does
             not count: probes and scrapers show no certificate.
         ready, healthy: say why the daemon is not; an empty answer means that it is. `healthy` may take its time, less
@@ -50,16 +51,19 @@ class TelemetryServer:
         address: str,
         registry: CollectorRegistry,
         *,
+        state: Callable[[], Iterable[Metric]] = tuple,
         tls: TlsFiles | None = None,
         ready: Callable[[], str] = lambda: "",
         healthy: Callable[[], str | Awaitable[str]] = lambda: "",
     ) -> None:
         self._address = address
         self._registry = registry
+        self._state = state
         self._tls = TlsFiles(cert=tls.cert, key=tls.key) if tls else TlsFiles()
         self._ready = ready
         self._healthy = healthy
         self._made: dict[str, tuple[float, bytes]] = {}  # the metrics in each format, and how long they will do
+        self._making = asyncio.Lock()
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self.port = 0  # that it listens on, once started
@@ -118,15 +122,17 @@ class TelemetryServer:
 
         # No more of what is accepted: of a version it believes whatever it is told.
         encode, content_type = choose_encoder(_OPENMETRICS if _OPENMETRICS in request.headers.get("Accept", "") else "")
-        return _last(web.Response(body=self._encoded(content_type, encode), headers={"Content-Type": content_type}))
+        body = await self._encoded(content_type, encode)
+        return _last(web.Response(body=body, headers={"Content-Type": content_type}))
 
-    def _encoded(self, content_type: str, encode: Callable[[CollectorRegistry], bytes]) -> bytes:
+    async def _encoded(self, content_type: str, encode: Callable[[_Collected], bytes]) -> bytes:
         """The metrics as they are, or were a moment ago: who asks without end must not keep the daemon from work."""
         clock = asyncio.get_running_loop().time
-        until, body = self._made.get(content_type, (0.0, b""))
-        if (began := clock()) >= until:
-            body = encode(self._registry)
-            self._made[content_type] = clock() + (clock() - began) / _SHARE, body
+        async with self._making:
+            until, body = self._made.get(content_type, (0.0, b""))
+            if (began := clock()) >= until:
+                body = await asyncio.to_thread(encode, _Collected([*self._state()], self._registry))
+                self._made[content_type] = clock() + (clock() - began) / _SHARE, body
         return body
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -135,6 +141,18 @@ class TelemetryServer:
 
     async def _readiness(self, _: web.Request) -> web.Response:
         return _answer(self._ready())
+
+
+class _Collected:
+    """What prometheus-client's encoders ask a registry for."""
+
+    def __init__(self, state: Iterable[Metric], registry: CollectorRegistry) -> None:
+        self._state = state
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._state
+        yield from self._registry.collect()
 
 
 def split_address(address: str) -> tuple[str, int]:

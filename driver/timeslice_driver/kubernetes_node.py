@@ -154,6 +154,7 @@ class KubernetesNode:
             server = TelemetryServer(
                 self._telemetry,
                 self._registry,
+                state=self._metrics.state,
                 tls=self._node_config.tls,
                 ready=lambda: self.unready,
                 healthy=self.unhealthy,

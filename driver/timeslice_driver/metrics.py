@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from timeslice_driver.meter import Meter
 from timeslice_driver.parts import Part, PartState, Step
@@ -33,11 +32,11 @@ class Observed(Protocol):
         ...
 
 
-class NodeMetrics(Meter, Collector):
+class NodeMetrics(Meter):
     """The figures of one node process; they outlive a node that is started anew in it.
 
     Args:
-        registry: where they are shown.
+        registry: where those are shown that are counted; `state` has what there is.
         procfs: tells the machine's memory.
     """
 
@@ -61,7 +60,6 @@ class NodeMetrics(Meter, Collector):
         self._faults = Counter(
             "timeslice_node_faults", "Parts that a command could not move, by reason", ["reason"], registry=registry
         )
-        registry.register(self)
 
     def step(self, step: Step, seconds: float, moved: int) -> None:
         """See `Meter.step`."""
@@ -77,7 +75,7 @@ class NodeMetrics(Meter, Collector):
             self._reasons.add(reason)
         self._faults.labels(reason if reason in self._reasons else _OTHER).inc()
 
-    def collect(self) -> Iterable[Metric]:
+    def state(self) -> Iterable[Metric]:
         """What there is now, at the moment when somebody asks."""
         parts = self.node.parts if self.node else ()
         parked = sum(held.size for part in parts for held in part.held.values() if not held.resident)

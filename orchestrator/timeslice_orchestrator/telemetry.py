@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from timeslice_api.errors import Stopping
 from timeslice_api.telemetry import TelemetryServer
 from timeslice_api.tls import TlsFiles
@@ -34,14 +33,14 @@ Extra = Callable[[], Iterable[Metric]]
 
 
 class Telemetry:
-    """An observer of the engine, with a registry of its own."""
+    """An observer of the engine, with a registry of its own for what it counts; `state` has what there is."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for process in (ProcessCollector, PlatformCollector, GCCollector):
             process(registry=self.registry)
-        self._figures = _Figures()
-        self.registry.register(self._figures)
+        self._engine: Engine | None = None
+        self._extra: Extra | None = None
         group = ("group",)
         self._waits = Histogram(
             "timeslice_wait_seconds",
@@ -96,12 +95,27 @@ class Telemetry:
 
     def leads(self, engine: Engine | None, extra: Extra | None = None) -> None:
         """From now on this process leads, by this engine; None: it leads no more. `extra` are further figures."""
-        self._figures.engine, self._figures.extra = engine, extra
+        self._engine, self._extra = engine, extra
+
+    def state(self) -> Iterator[Metric]:
+        """Whether this process leads, and then how all groups are at this moment."""
+        leads = float(self._engine is not None)
+        yield GaugeMetricFamily("timeslice_leader", "Whether this process leads.", value=leads)
+        if self._engine is None:
+            return
+        try:
+            views = self._engine.groups()
+        except Stopping:
+            return
+        yield from _gauges(views)
+        yield from _counters(views)
+        if self._extra is not None:
+            yield from self._extra()
 
     @asynccontextmanager
     async def served(self, address: str, tls: TlsFiles) -> AsyncIterator[TelemetryServer]:
         """Serves metrics, health and readiness. Raises ConfigError when it cannot listen there."""
-        server = TelemetryServer(address, self.registry, tls=tls, ready=self._not_ready)
+        server = TelemetryServer(address, self.registry, state=self.state, tls=tls, ready=self._not_ready)
         await server.start()
         try:
             yield server
@@ -184,29 +198,7 @@ class Telemetry:
             self._faults.remove(*labels)
 
     def _not_ready(self) -> str:
-        return "" if self._figures.engine is not None else "this orchestrator does not lead, or not yet"
-
-
-class _Figures(Collector):
-    """What is read from the engine when somebody asks."""
-
-    def __init__(self) -> None:
-        self.engine: Engine | None = None
-        self.extra: Extra | None = None
-
-    def collect(self) -> Iterator[Metric]:
-        """All families, of every group."""
-        yield GaugeMetricFamily("timeslice_leader", "Whether this process leads.", value=float(self.engine is not None))
-        if self.engine is None:
-            return
-        try:
-            views = self.engine.groups()
-        except Stopping:
-            return
-        yield from _gauges(views)
-        yield from _counters(views)
-        if self.extra is not None:
-            yield from self.extra()
+        return "" if self._engine is not None else "this orchestrator does not lead, or not yet"
 
 
 def _gauges(views: Iterable[GroupView]) -> Iterator[Metric]:

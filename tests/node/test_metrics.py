@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
 from timeslice_driver.backends.base import TargetState
 from timeslice_driver.metrics import NodeMetrics
 from timeslice_driver.parts import Held, Member, Part, Step
@@ -22,9 +24,21 @@ def part(job_id: str, state: TargetState, size: int) -> Part:
     return Part(Member(job_id, "g"), ("GPU-0",), held={process: Held(process, state, {"GPU-0": size})})
 
 
+class Shown(Collector):
+    """State and counts in one registry, as text shows them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.metrics = NodeMetrics(self.registry, ProcFs())
+        self.registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics.state()
+
+
 def made() -> tuple[NodeMetrics, CollectorRegistry]:
-    registry = CollectorRegistry()
-    return NodeMetrics(registry, ProcFs()), registry
+    shown = Shown()
+    return shown.metrics, shown.registry
 
 
 def lines(registry: CollectorRegistry) -> list[str]:

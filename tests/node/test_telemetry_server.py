@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -85,6 +86,32 @@ async def test_who_asks_for_metrics_without_end_takes_a_small_share_of_the_daemo
         await asyncio.sleep(0.6)
         await get(f"{url}/metrics", Accept=accept)
         assert slow.asked == before + 2
+
+
+class Held:
+    """A collector that ends when it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.may.set()
+        self.thread = 0
+
+    def collect(self) -> Iterable[Metric]:
+        self.thread = threading.get_ident()
+        assert self.may.wait(5)
+        return ()
+
+
+async def test_metrics_are_made_beside_the_daemons_work_of_what_it_told_within_it() -> None:
+    registry, counted, told = CollectorRegistry(), Held(), Held()
+    registry.register(counted)
+    async with serving(TelemetryServer("127.0.0.1:0", registry, state=told.collect)) as url:
+        counted.may.clear()
+        asked = [asyncio.create_task(get(f"{url}/metrics")) for _ in range(3)]
+        assert (await get(f"{url}/healthz"))[0] == 200
+        counted.may.set()
+        assert [status for status, _, _ in await asyncio.gather(*asked)] == [200] * 3
+    assert told.thread == threading.get_ident() != counted.thread
 
 
 @pytest.mark.parametrize("version", ["x", "1.x", "9" * 3000, "", "-1"])

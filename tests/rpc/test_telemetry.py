@@ -42,6 +42,11 @@ def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
     return telemetry.registry.get_sample_value(name, labels)
 
 
+def state(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    samples = (sample for family in telemetry.state() for sample in family.samples)
+    return next((one.value for one in samples if (one.name, one.labels) == (name, labels)), None)
+
+
 async def test_waits_and_holds_are_counted_once_for_each_grant() -> None:
     telemetry = Telemetry()
     telemetry.stepped(Tick(), [Save(LeaseRecord(LEASE)), GRANTED])
@@ -111,14 +116,14 @@ def test_totals_of_hand_offs_have_units() -> None:
     totals = GroupTotals(grants=3, handoffs=2, bytes_parked=10, bytes_restored=20, lock_s=0.5, handoff_s=4.0)
     engine = SimpleNamespace(groups=lambda: [GroupView("g", (("d1", "n1", False),), duty_cycle=0.25, totals=totals)])
     telemetry = Telemetry()
-    assert value(telemetry, "timeslice_leader") == 0
+    assert state(telemetry, "timeslice_leader") == 0
     telemetry.leads(cast(Engine, engine))
-    assert value(telemetry, "timeslice_leader") == 1
-    assert value(telemetry, "timeslice_grants_total", group="g") == 3
-    assert value(telemetry, "timeslice_parked_bytes_total", group="g") == 10
-    assert value(telemetry, "timeslice_restored_bytes_total", group="g") == 20
-    assert value(telemetry, "timeslice_duty_cycle_ratio", group="g") == 0.25
-    assert value(telemetry, "timeslice_group_devices_unreachable", group="g") == 1
+    assert state(telemetry, "timeslice_leader") == 1
+    assert state(telemetry, "timeslice_grants_total", group="g") == 3
+    assert state(telemetry, "timeslice_parked_bytes_total", group="g") == 10
+    assert state(telemetry, "timeslice_restored_bytes_total", group="g") == 20
+    assert state(telemetry, "timeslice_duty_cycle_ratio", group="g") == 0.25
+    assert state(telemetry, "timeslice_group_devices_unreachable", group="g") == 1
 
 
 async def test_an_orchestrator_alone_serves_them_too(short_dir: Path) -> None:
