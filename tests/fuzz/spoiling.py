@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 LONG = os.environ.get("TIMESLICE_CORE_PROFILE") == "core-long"  # ./hack/test --long
 EXAMPLES = 5000 if LONG else 40
+LIMIT = pytest.mark.timeout(900 if LONG else 60)  # of one test (seconds)
 fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None if LONG else 2000,  # milliseconds: nothing may take for ever

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from node_world import World
 from running_orchestrator import Running
-from spoiling import fuzzed, messages, spoilt_bytes
+from spoiling import LIMIT, fuzzed, messages, spoilt_bytes
 from timeslice_api.v1alpha1 import agent_link_pb2, orchestrator_pb2, snapshot_agent_pb2
 from timeslice_orchestrator.core.model import Settings
 
-pytestmark = [pytest.mark.timeout(60)]
+pytestmark = [LIMIT]
 
 ORCHESTRATOR = orchestrator_pb2.DESCRIPTOR.services_by_name["Orchestrator"].methods_by_name
 AGENT = snapshot_agent_pb2.DESCRIPTOR.services_by_name["SnapshotAgent"].methods_by_name

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spoiling import ANYTHING, DEEP, TEXTS, fuzzed, outcome, spoilt
+from spoiling import ANYTHING, DEEP, LIMIT, TEXTS, fuzzed, outcome, spoilt
 from timeslice_api.addresses import checked_address
 from timeslice_api.errors import ConfigError, InvalidRequest
 from timeslice_api.kinds import decode_config
@@ -19,6 +19,8 @@ from timeslice_api.tokens import token_in
 from timeslice_orchestrator.access import tokens_file
 from timeslice_orchestrator.discovery import groups_file
 from timeslice_orchestrator.listen import Listener
+
+pytestmark = [LIMIT]
 
 CONFIG = {
     "apiVersion": "timeslice.dev/v1alpha1",

@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
-from spoiling import TEXTS, fuzzed, outcome, spoilt_bytes
+from spoiling import LIMIT, TEXTS, fuzzed, outcome, spoilt_bytes
 from timeslice_api import handshakes, status
 from timeslice_api.errors import InvalidRequest, TimesliceError
 from timeslice_api.names import checked_name
@@ -20,6 +20,8 @@ from timeslice_driver.cgroup import CgroupFs, PodsDisagreeError, parse, pod_uids
 from timeslice_driver.dra import device_names
 from timeslice_driver.dra.gpus import semantic
 from timeslice_driver.processes import ProcFs, parse_stat
+
+pytestmark = [LIMIT]
 
 UID = "12345678-1234-1234-1234-123456789abc"
 LINES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from spoiling import ANYTHING, DEEP, TEXTS, fuzzed, spoilt, spoilt_bytes
+from spoiling import ANYTHING, DEEP, LIMIT, TEXTS, fuzzed, spoilt, spoilt_bytes
 from stored_records import RECORDS
 from timeslice_api.errors import ConfigError
 from timeslice_api.shapes import well_typed
@@ -19,6 +19,8 @@ from timeslice_driver.dra.cdi import CdiFolder, assignment_in, vendor_ids_in
 from timeslice_driver.dra.vendor_cdi import VendorCdi
 from timeslice_orchestrator.kubernetes import records as group_records
 from timeslice_orchestrator.store import codec
+
+pytestmark = [LIMIT]
 
 BODIES = [(codec.row_key(record)[0], json.loads(codec.encoded(record))) for record in RECORDS]
 STATUS = {

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from spoiling import ANYTHING, DEEP, TEXTS, fuzzed, spoilt
+from spoiling import ANYTHING, DEEP, LIMIT, TEXTS, fuzzed, spoilt
 from timeslice_api import status
 from timeslice_api.errors import Unauthenticated
 from timeslice_orchestrator.kubernetes.token_reviews import TokenReviews
+
+pytestmark = [LIMIT]
 
 CLAIMS = {"aud": ["timeslice"], "exp": 1_800_000_000, "iat": 1_700_000_000}
 FOR_US = {"aud": ["timeslice"]}
