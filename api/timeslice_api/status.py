@@ -17,6 +17,10 @@ from timeslice_api import errors, handshakes
 from timeslice_api.v1alpha1 import types_pb2
 
 TRAILER = "timeslice-error-bin"
+# Bytes of UTF-8. An error may repeat what it was asked, which may be long; with more than 8 KiB of metadata, in which
+# details may take three times their size, the caller's gRPC would put an error of its own in this one's place.
+_LONGEST_TEXT = 1200
+_LONGEST_NAME = 253
 
 
 def code_of(error: errors.TimesliceError) -> grpc.StatusCode:
@@ -24,18 +28,28 @@ def code_of(error: errors.TimesliceError) -> grpc.StatusCode:
     return grpc.StatusCode[error.code]
 
 
+def details_of(error: errors.TimesliceError) -> str:
+    """The error's message, cut where it is too long for the wire."""
+    return _cut(error.message, _LONGEST_TEXT)
+
+
 def trailer_of(error: errors.TimesliceError) -> tuple[tuple[str, bytes], ...]:
     """The trailing metadata that carries an error."""
     detail = types_pb2.ErrorDetail(
         kind=type(error).__name__,
-        message=error.message,
-        hint=error.hint,
+        message=details_of(error),
+        hint=_cut(error.hint, _LONGEST_TEXT),
         retryable=error.retryable,
-        job_id=error.job_id,
-        group_id=error.group_id,
+        job_id=_cut(error.job_id, _LONGEST_NAME),
+        group_id=_cut(error.group_id, _LONGEST_NAME),
         reason=error.reason if isinstance(error, errors.OperationFailed) else "",
     )
     return ((TRAILER, detail.SerializeToString()),)
+
+
+def _cut(text: str, most: int) -> str:
+    content = text.encode(errors="replace")
+    return text if len(content) <= most else content[: most - 3].decode(errors="ignore") + "..."
 
 
 def from_rpc(error: grpc.RpcError) -> errors.TimesliceError:

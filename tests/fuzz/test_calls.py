@@ -133,3 +133,14 @@ async def test_any_call_of_the_node_is_answered_or_refused(world: World, asked: 
         f"unix:{world.folder}/node.sock", options=[("grpc.default_authority", "localhost")]
     ) as channel:
         assert await outcome(channel, *asked) in TYPED
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("method", AGENT.values(), ids=AGENT.keys())
+async def test_a_name_of_thousands_of_letters_is_answered_or_refused_by_the_node_itself(
+    world: World, method: MethodDescriptor
+) -> None:
+    async with grpc.aio.insecure_channel(
+        f"unix:{world.folder}/node.sock", options=[("grpc.default_authority", "localhost")]
+    ) as channel:
+        assert await outcome(channel, method, b"\n\x01g\x12\x88'" + b"9" * 5000) in TYPED

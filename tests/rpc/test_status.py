@@ -28,3 +28,14 @@ def test_a_failed_operation_arrives_with_its_reason() -> None:
     arrived = sent(errors.OperationFailed("no room", reason="HostMemory"))
     assert isinstance(arrived, errors.OperationFailed)
     assert (arrived.reason, arrived.message) == ("HostMemory", "no room")
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f300", "\ud800"])
+def test_an_error_is_never_too_long_for_the_callers_metadata(letter: str) -> None:
+    long = letter * 100_000
+    error = errors.OperationFailed(long, hint=long, job_id=long, group_id=long, reason="HostMemory")
+    details = status.details_of(error).encode()
+    (_, detail) = status.trailer_of(error)[0]
+    assert 3 * len(details) + len(detail) * 4 // 3 < 8 << 10  # percent-encoding, base64
+    assert sent(error).message == details.decode()
+    assert details.endswith(b"...")
