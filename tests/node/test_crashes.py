@@ -49,6 +49,15 @@ def content_job(jobs: Jobs) -> tuple[Puppet, int]:
     return job, pointer
 
 
+async def parked_by(victim: Victim, world: World, jobs: Jobs) -> tuple[Puppet, int]:
+    """A job with known content, as the victim leaves it when it is killed."""
+    await victim.start()
+    job, pointer = content_job(jobs)
+    await world.register("a", job.pid)
+    await world.park("a")
+    return job, pointer
+
+
 async def restored_whole(world: World, job: Puppet, pointer: int) -> bool:
     assert NAMES[(await world.restore("a")).state] == "RUNNING"
     assert cuda_state(world.emulator, job.pid) == "RUNNING"
@@ -100,10 +109,7 @@ async def test_a_node_killed_within_a_step_leaves_a_job_that_the_next_node_under
 async def test_a_restore_that_goes_on_although_its_node_was_killed_is_noticed_by_the_next_when_it_has_ended(
     world: World, victim: Victim, jobs: Jobs
 ) -> None:
-    await victim.start()
-    job, pointer = content_job(jobs)
-    await world.register("a", job.pid)
-    await world.park("a")
+    job, pointer = await parked_by(victim, world, jobs)
     world.emulator.inject(Fault("restore", bandwidth=2 * MIB))
     going = asyncio.create_task(world.restore("a"))
     await asyncio.sleep(0.4)
@@ -197,10 +203,7 @@ async def test_a_corrupt_journal_is_kept_aside_and_parked_jobs_are_found_by_thei
 async def test_a_parked_job_whose_record_is_lost_is_found_when_it_registers_again(
     world: World, victim: Victim, jobs: Jobs
 ) -> None:
-    await victim.start()
-    job, pointer = content_job(jobs)
-    await world.register("a", job.pid)
-    await world.park("a")
+    job, pointer = await parked_by(victim, world, jobs)
     victim.kill()
     (world.folder / "state" / "journal.json").unlink()
     await world.start()
