@@ -70,14 +70,14 @@ def test_an_allocation_of_a_named_process_fails(emulator: Emulator) -> None:
 def test_a_delay_holds_up_the_call_and_clearing_the_script_ends_it(
     emulator: Emulator, job: Puppet, agent: Puppet
 ) -> None:
-    emulator.inject(Fault("get_state", delay_ms=500))
+    emulator.inject(Fault("get_state", delay_ms=1500))
     began = time.monotonic()
     assert agent.must("get_state", pid=job.pid) == 0
-    assert time.monotonic() - began >= 0.5
+    assert time.monotonic() - began >= 1.5
     emulator.clear_faults()
     began = time.monotonic()
     assert agent.must("get_state", pid=job.pid) == 0
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 1.5
 
 
 def test_a_hung_call_ends_with_its_caller_and_touches_nobody_else(

@@ -225,15 +225,15 @@ async def test_processes_of_one_job_file_go_one_at_a_time_and_their_helper_has_i
 ) -> None:
     one, two = (target(jobs(2 * MIB), job_file="/memfd:job") for _ in range(2))
     await driver.lock([one, two], timeout_s=2)
-    emulator.inject(Fault("checkpoint", delay_ms=200))
+    emulator.inject(Fault("checkpoint", delay_ms=500))
     outcome = await driver.checkpoint([one, two])
     assert outcome.faults == {}
-    assert outcome.seconds >= 0.4
+    assert outcome.seconds >= 1.0
     files = {procfs.environ(pid, "CUDA_CHECKPOINT_JOB_FILE").get("CUDA_CHECKPOINT_JOB_FILE") for pid in driver.pids}
     assert "/memfd:job" in files
     side_by_side = [target(jobs(2 * MIB)) for _ in range(2)]
     await driver.lock(side_by_side, timeout_s=2)
-    assert (await driver.checkpoint(side_by_side)).seconds < 0.4
+    assert (await driver.checkpoint(side_by_side)).seconds < 1.0
 
 
 async def test_helpers_of_job_files_end_when_others_had_their_turns_since(
