@@ -8,7 +8,7 @@ gRPC itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import NamedTuple, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -23,33 +23,31 @@ _LONGEST_TEXT = 1200
 _LONGEST_NAME = 253
 
 
-def code_of(error: errors.TimesliceError) -> grpc.StatusCode:
-    """The gRPC status code of an error."""
-    return grpc.StatusCode[error.code]
+class Status(NamedTuple):
+    """What a server ends a failed call with, in the order in which gRPC's `abort` takes it."""
+
+    code: grpc.StatusCode
+    details: str
+    trailer: tuple[tuple[str, bytes], ...]
 
 
-def details_of(error: errors.TimesliceError) -> str:
-    """The error's message, cut where it is too long for the wire."""
-    return _cut(error.message, _LONGEST_TEXT)
-
-
-def trailer_of(error: errors.TimesliceError) -> tuple[tuple[str, bytes], ...]:
-    """The trailing metadata that carries an error."""
+def of(error: errors.TimesliceError) -> Status:
+    """An error as the status of a call. Texts that are too long for the wire are cut."""
     detail = types_pb2.ErrorDetail(
         kind=type(error).__name__,
-        message=details_of(error),
+        message=_cut(error.message, _LONGEST_TEXT),
         hint=_cut(error.hint, _LONGEST_TEXT),
         retryable=error.retryable,
         job_id=_cut(error.job_id, _LONGEST_NAME),
         group_id=_cut(error.group_id, _LONGEST_NAME),
         reason=error.reason if isinstance(error, errors.OperationFailed) else "",
     )
-    return ((TRAILER, detail.SerializeToString()),)
+    return Status(grpc.StatusCode[error.code], detail.message, ((TRAILER, detail.SerializeToString()),))
 
 
 def _cut(text: str, most: int) -> str:
-    content = text.encode(errors="replace")
-    return text if len(content) <= most else content[: most - 3].decode(errors="ignore") + "..."
+    content = text.encode(errors="replace")  # names of files may have what is no text
+    return content.decode() if len(content) <= most else content[: most - 3].decode(errors="ignore") + "..."
 
 
 def from_rpc(error: grpc.RpcError) -> errors.TimesliceError:

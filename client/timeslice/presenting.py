@@ -65,13 +65,13 @@ class _NotSentError(grpc.RpcError):
 
     def __init__(self, error: TokenMissing) -> None:
         super().__init__(error.message)
-        self._error = error
+        self._status = status.of(error)
 
     def code(self) -> grpc.StatusCode:
-        return status.code_of(self._error)
+        return self._status.code
 
     def details(self) -> str:
-        return self._error.message
+        return self._status.details
 
     def trailing_metadata(self) -> Any:
-        return status.trailer_of(self._error)
+        return self._status.trailer

@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from timeslice_api import status
 from timeslice_api.errors import InvalidRequest, TimesliceError
-from timeslice_api.status import code_of, details_of, trailer_of
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ async def refuse(context: _Context, error: TimesliceError, **about: str) -> NoRe
     """Ends the call with an error. ``about`` are further fields of the line that the log has of it."""
     fields = {"job_id": error.job_id, "group_id": error.group_id, **about}
     log.info("refused: %s", error, extra={field: value for field, value in fields.items() if value})
-    await context.abort(code_of(error), details_of(error), trailing_metadata=trailer_of(error))
+    await context.abort(*status.of(error))
     raise AssertionError("abort returned")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from timeslice_api import status
 from timeslice_api.errors import TimesliceError
-from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import snapshot_agent_pb2 as pb
 from timeslice_api.v1alpha1 import snapshot_agent_pb2_grpc
 
@@ -34,7 +34,7 @@ class FakeNode(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         if self.faults:
             fault = self.faults.popleft()
             if isinstance(fault, TimesliceError):
-                context.abort_with_status(_Status(code_of(fault), fault.message, trailer_of(fault)))
+                context.abort_with_status(_Status(*status.of(fault)))
             context.abort(fault, "as the script says")
         self.registered.append((request.job_id, request.group_id, request.pid))
         return pb.RegisterResponse(process=f"node-1/{request.pid}/1")

@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from timeslice_api import status
 from timeslice_api.errors import LeaseLost, NotHolder, RequestEnded, TimesliceError
-from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_api.v1alpha1 import orchestrator_pb2_grpc, types_pb2
 
@@ -58,7 +58,7 @@ class Service(orchestrator_pb2_grpc.OrchestratorServicer):
 
     async def _raise(self, fault: Fault, context: Any) -> None:
         if isinstance(fault, TimesliceError):
-            await context.abort(code_of(fault), fault.message, trailer_of(fault))
+            await context.abort(*status.of(fault))
         elif isinstance(fault, grpc.StatusCode):
             await context.abort(fault, "as the script says")
         else:

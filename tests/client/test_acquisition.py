@@ -8,8 +8,8 @@ import grpc
 import pytest
 from timeslice.acquisition import Acquisition, Want
 from timeslice.waiting import ProgressLine, WaitStatus
+from timeslice_api import status
 from timeslice_api.errors import AcquireTimeout, JobNotAdmitted
-from timeslice_api.status import code_of, trailer_of
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_api.v1alpha1 import types_pb2
 
@@ -118,9 +118,9 @@ def test_a_refusal_ends_the_request_so_that_nothing_has_to_be_withdrawn() -> Non
     acquisition = made(Clock())
     acquisition.next_call()
     assert acquisition.may_be_queued
-    refusal = JobNotAdmitted("job-a is not on the list", group_id="g")
+    code, _, trailer = status.of(JobNotAdmitted("job-a is not on the list", group_id="g"))
     with pytest.raises(JobNotAdmitted):
-        acquisition.failed(Failure(code_of(refusal), trailer_of(refusal)))
+        acquisition.failed(Failure(code, trailer))
     assert not acquisition.may_be_queued
 
 

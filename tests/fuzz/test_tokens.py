@@ -52,4 +52,4 @@ async def test_a_token_that_nobody_vouches_for_is_refused_whatever_it_says_of_it
     with pytest.raises(Unauthenticated) as refused:
         await TokenReviews(api).caller(token)
     assert refused.value.message.isprintable()
-    assert status.trailer_of(refused.value)
+    assert status.of(refused.value).trailer

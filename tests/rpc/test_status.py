@@ -11,8 +11,8 @@ KINDS = [errors.GroupNotFound, errors.LeaseLost, errors.Unavailable, errors.Oper
 
 def sent(error: errors.TimesliceError) -> errors.TimesliceError:
     """As it comes out at the other end."""
-    trailer = grpc.aio.Metadata(*status.trailer_of(error))
-    return status.from_rpc(grpc.aio.AioRpcError(status.code_of(error), grpc.aio.Metadata(), trailer))
+    code, details, trailer = status.of(error)
+    return status.from_rpc(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailer), details))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -34,8 +34,12 @@ def test_a_failed_operation_arrives_with_its_reason() -> None:
 def test_an_error_is_never_too_long_for_the_callers_metadata(letter: str) -> None:
     long = letter * 100_000
     error = errors.OperationFailed(long, hint=long, job_id=long, group_id=long, reason="HostMemory")
-    details = status.details_of(error).encode()
-    (_, detail) = status.trailer_of(error)[0]
-    assert 3 * len(details) + len(detail) * 4 // 3 < 8 << 10  # percent-encoding, base64
-    assert sent(error).message == details.decode()
-    assert details.endswith(b"...")
+    _, details, [(_, detail)] = status.of(error)
+    assert 3 * len(details.encode()) + len(detail) * 4 // 3 < 8 << 10  # percent-encoding, base64
+    assert sent(error).message == details
+    assert details.endswith("...")
+
+
+def test_an_error_about_a_file_whose_name_is_no_text_arrives_too() -> None:
+    arrived = sent(errors.OperationFailed("no such file: \udcff", hint="mend \udcff", job_id="\udcff", reason="Disk"))
+    assert (arrived.message, arrived.hint, arrived.job_id) == ("no such file: ?", "mend ?", "?")

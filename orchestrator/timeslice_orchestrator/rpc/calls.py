@@ -131,13 +131,13 @@ async def _refuse(context: _Context, method: str, request: Any, error: Timeslice
     if _log.isEnabledFor(level):
         fields = {**_fields(request), "error": type(error).__name__}
         _log.log(level, "refused %s %s: %s", method, named(request), error, extra=fields)
-    await context.abort(status.code_of(error), status.details_of(error), status.trailer_of(error))
+    await context.abort(*status.of(error))
 
 
 async def _admit_defect(context: _Context, method: str, request: Any) -> None:
     _log.exception("%s %s failed by a defect", method, named(request), extra=_fields(request))
     error = TimesliceError("internal error", hint="the orchestrator's log has the details")
-    await context.abort(status.code_of(error), status.details_of(error), status.trailer_of(error))
+    await context.abort(*status.of(error))
 
 
 def named(request: Any) -> str:
