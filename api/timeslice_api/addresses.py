@@ -20,6 +20,8 @@ def checked_address(address: str) -> str:
         ConfigError: the address is none.
         InvalidRequest: the socket's path is too long.
     """
+    if not address.isprintable():
+        raise ConfigError(f"address {address!r} is not text that can be printed", hint="write it in UTF-8")
     if "," in address:
         return _several(address)
     if address.startswith("unix:"):

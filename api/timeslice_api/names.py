@@ -80,8 +80,10 @@ def checked_socket_path(path: str, field: str) -> str:
     """The path, when a unix socket can have it.
 
     Raises:
-        InvalidRequest: it is longer than the 107 bytes that the kernel allows.
+        InvalidRequest: it is longer than the 107 bytes that the kernel allows, or no text, as gRPC wants it.
     """
+    if not path.isprintable():
+        raise InvalidRequest(f"{field} {path!r} is not text that can be printed", hint="choose one in UTF-8")
     size = len(path.encode())
     if size > MAX_SOCKET_PATH:
         message = f"{field} {path!r} has {size} bytes; a unix socket path may have {MAX_SOCKET_PATH}"

@@ -89,7 +89,10 @@ def test_several_machines_are_named_by_ip_addresses_of_one_kind(address: str) ->
 
 @pytest.mark.parametrize(
     "address",
-    ["host", "http://host:1", "host:port", "host:99999", ":1", "unix:", "unix://x/y", "dns:///host", "dns:///:1"],
+    [
+        *("host", "http://host:1", "host:port", "host:99999", ":1", "unix:", "unix://x/y", "dns:///host", "dns:///:1"),
+        *("unix:///run/\udcff.sock", "unix:///run/a\0b", "h\udcff:1", "[fe80::1%\udcff]:1,[fe80::2]:1"),
+    ],
 )
 def test_an_address_that_cannot_be_dialled_is_refused_at_once(address: str) -> None:
     with pytest.raises(ConfigError, match="address"):
@@ -99,6 +102,12 @@ def test_an_address_that_cannot_be_dialled_is_refused_at_once(address: str) -> N
 def test_a_socket_path_over_107_bytes_is_refused_at_once() -> None:
     with pytest.raises(InvalidRequest, match="107"):
         OrchestratorClient(f"unix:///{'x' * 107}", job_id="job-a")
+
+
+@pytest.mark.parametrize("path", ["/run/\udcff.sock", "/run/a\nb.sock"])
+def test_a_nodes_socket_whose_path_is_no_text_is_refused_at_once(path: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"node_socket .* is not text"):
+        OrchestratorClient("host:1", job_id="job-a", node_socket=path)
 
 
 def test_a_job_id_of_ten_thousand_characters_is_refused_at_once() -> None:
