@@ -134,7 +134,7 @@ class Nvml:
             if self._library:
                 ctypes.CDLL(self._library)  # pynvml's own dlopen then finds it by its soname
             pynvml.nvmlInit()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the linker repeats the path, whatever its bytes are
             raise InventoryError(f"cannot load {self._library}: {error}") from error
         except pynvml.NVMLError as error:
             raise _unavailable(error) from error

@@ -269,13 +269,14 @@ async def test_where_no_process_can_be_started_a_step_fails_and_the_next_one_may
     assert (await backend.lock([job], timeout_s=2)).faults == {}
 
 
-async def test_a_library_that_is_not_there_is_named_with_what_to_do() -> None:
-    calls = DriverCalls("/nowhere/libcuda.so.1", start_s=10)
+@pytest.mark.parametrize("library", ["/nowhere/libcuda.so.1", "/nowhere/\udcff.so"], ids=["absent", "no text"])
+async def test_a_library_that_is_not_there_is_named_with_what_to_do(library: str) -> None:
+    calls = DriverCalls(library, start_s=10)
     fault = (await calls.open()).unavailable
     await calls.close()
     assert fault
     assert fault.reason == "DriverMissing"
-    assert "/nowhere/libcuda.so.1" in fault.message
+    assert library in fault.message
 
 
 async def test_a_command_that_is_not_there_is_named_with_what_to_do() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -111,9 +112,10 @@ async def test_a_call_that_hangs_is_given_up_and_the_next_gets_a_thread_of_its_o
     await inventory.close()
 
 
-async def test_a_library_that_is_not_there_is_named() -> None:
-    with pytest.raises(InventoryError, match=r"cannot load /nowhere/libnvidia-ml\.so"):
-        Nvml("/nowhere/libnvidia-ml.so").open()
+@pytest.mark.parametrize("library", ["/nowhere/libnvidia-ml.so", "/nowhere/\udcff.so"], ids=["absent", "no text"])
+async def test_a_library_that_is_not_there_is_named(library: str) -> None:
+    with pytest.raises(InventoryError, match=f"cannot load {re.escape(library)}"):
+        Nvml(library).open()
 
 
 class Listing:

@@ -100,7 +100,7 @@ def main() -> None:
     stream = socket.socket(fileno=descriptor)
     try:
         driver = Driver(path)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the linker repeats the path, whatever its bytes are
         stream.sendall(json.dumps({"ready": False, "error": str(error)}).encode() + b"\n")
         return
     status = 1
