@@ -7,6 +7,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 RECORDS = 64 << 20  # bytes: what our own programs keep; ten thousand claims have a sixth of it
+CERTIFICATES = 4 << 20  # bytes, or a key of theirs; all public authorities together have a quarter of a million
 
 
 def content_of(path: Path, most: int) -> bytes:

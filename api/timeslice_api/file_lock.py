@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from timeslice_api.bounded_files import content_of
 from timeslice_api.errors import ConfigError
 
 
@@ -88,8 +89,8 @@ class FileLock:
 
     def _owner(self) -> str:
         try:
-            pid, _, host = self._path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
-        except OSError:
+            pid, _, host = content_of(self._path, 1 << 10).decode().strip().partition(" ")
+        except (OSError, ValueError):
             pid = host = ""
         return f"process {pid or 'unknown'}" + (f" on {host}" if host else "")
 

@@ -24,6 +24,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 import grpc
 
 from timeslice_api import names
+from timeslice_api.bounded_files import CERTIFICATES, content_of
 from timeslice_api.errors import ConfigError
 
 log = logging.getLogger("timeslice")
@@ -184,13 +185,18 @@ def _read(files: TlsFiles) -> _Pems:
         raise ConfigError("of a certificate and its key only one was given", hint="give both files, or neither")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
+        ca, cert, key = (
+            content_of(Path(path), CERTIFICATES) if path else b"" for path in (files.ca, files.cert, files.key)
+        )
         if files.ca:
             context.load_verify_locations(files.ca)
         if files.cert:
             context.load_cert_chain(files.cert, files.key, password=lambda: "")  # else it would ask a terminal
-        return _Pems(context, *(Path(path).read_bytes() if path else b"" for path in (files.ca, files.cert, files.key)))
     except OSError as error:
         raise ConfigError(f"cannot use {_which(files)}: {_reason(error)}") from error
+    except ValueError as error:
+        raise ConfigError(f"of the files for TLS, {error}") from error
+    return _Pems(context, ca, cert, key)
 
 
 def _which(files: TlsFiles) -> str:

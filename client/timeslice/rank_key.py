@@ -11,6 +11,7 @@ import socket
 import ssl
 from pathlib import Path
 
+from timeslice_api.bounded_files import CERTIFICATES, content_of
 from timeslice_api.errors import ConfigError
 from timeslice_api.tls import is_loopback
 
@@ -33,7 +34,7 @@ class RankKey:
 
     def __init__(self, path: str) -> None:
         try:
-            text = Path(path).read_text(encoding="ascii")
+            text = content_of(Path(path), CERTIFICATES).decode("ascii")
             first = text[text.index(_BEGIN) : text.index(_END) + len(_END)]
             self._certificate = ssl.PEM_cert_to_DER_cert(first)
             self._contexts = {side: _context(path, side) for side in (False, True)}

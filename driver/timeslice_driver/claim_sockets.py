@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import grpc.aio
+from timeslice_api.bounded_files import CERTIFICATES, content_of
 from timeslice_api.errors import ConfigError
 from timeslice_api.limits import SERVER_LIMITS
 from timeslice_api.pings import SERVER_PINGS
@@ -81,7 +82,7 @@ class ClaimSockets:
         for uid in sorted(self._uids):
             try:
                 self._put_ca(uid)
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 log.error("claim %s keeps the former authorities: %s", uid, error, extra={"claim_uid": uid})
 
     async def serve(self, make: Callable[[str], snapshot_agent_pb2_grpc.SnapshotAgentServicer]) -> None:
@@ -111,10 +112,12 @@ class ClaimSockets:
         except OSError as error:
             at_fault = error.filename or self._folder / uid
             raise ConfigError(f"cannot make the folder of claim {uid}: {at_fault}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigError(f"cannot make the folder of claim {uid}: {error}") from error
 
     def _put_ca(self, uid: str) -> None:
         if self._ca is not None:
-            replace_file(self._folder / uid / CA_NAME, self._ca.read_bytes(), mode=_CA_MODE, durable=False)
+            replace_file(self._folder / uid / CA_NAME, content_of(self._ca, CERTIFICATES), mode=_CA_MODE, durable=False)
 
     async def _start(self, uid: str) -> None:
         if self._make is None or uid in self._servers:

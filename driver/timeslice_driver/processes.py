@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from timeslice_api.bounded_files import content_of
+
 _CHUNK: Final = 1 << 13  # more than nearly all files of a process have
 _LARGEST: Final = 64 << 20  # bytes: the children of one process, as many as a machine may have
 # Bytes that execve(2) lets a process have of arguments and environment, and of one variable. Later it may say that any
 # of its memory is its environment, and as much of it as it likes (PR_SET_MM_MAP, prctl(2)).
 _LONGEST_ENVIRONMENT: Final = 6 << 20
 _LONGEST_VARIABLE: Final = 128 << 10
+_LONGEST_BOOT_ID: Final = 1 << 10  # bytes
 
 
 @dataclass(frozen=True, order=True)
@@ -83,10 +86,10 @@ class ProcFs:
         self._boot_id_file = boot_id_file or root / "sys/kernel/random/boot_id"
 
     def boot_id(self) -> str:
-        """A name of this boot of the machine; start times of another boot mean nothing."""
+        """A name of this boot of the machine, empty when nobody tells; start times of another boot mean nothing."""
         try:
-            return self._boot_id_file.read_text().strip()
-        except OSError:
+            return content_of(self._boot_id_file, _LONGEST_BOOT_ID).decode().strip()
+        except (OSError, ValueError):
             return ""
 
     def available_memory(self) -> int:

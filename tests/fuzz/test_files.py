@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import resource
@@ -10,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from timeslice.rank_key import RankKey
 from timeslice_api.bounded_files import content_of
 from timeslice_api.errors import ConfigError, JournalCorrupt, TokenMissing
+from timeslice_api.file_lock import FileLock
+from timeslice_api.tls import TlsFiles, channel_credentials, server_context
 from timeslice_api.tokens import TokenFile
+from timeslice_driver.claim_sockets import ClaimSockets
+from timeslice_driver.claims import PreparedClaim
 from timeslice_driver.dra.cdi import CdiFolder
 from timeslice_driver.dra.checkpoint import NAME as CHECKPOINT
 from timeslice_driver.dra.checkpoint import Checkpoint
@@ -20,6 +26,7 @@ from timeslice_driver.dra.records import Records
 from timeslice_driver.dra.vendor_cdi import VendorCdi
 from timeslice_driver.journal import NAME as JOURNAL
 from timeslice_driver.journal import Journal, Record
+from timeslice_driver.processes import ProcFs
 from timeslice_driver.whole_files import replace_file
 from timeslice_orchestrator.access.tokens_file import FileTokens
 from timeslice_orchestrator.strict_yaml import text_of
@@ -79,7 +86,44 @@ def specs_of_others(folder: Path) -> Any:
     return VendorCdi([folder]).ids() == {}
 
 
-READERS = [groups_file, tokens_file, own_token, journal, checkpoint, spec_of_ours, specs_of_others]
+def authorities(folder: Path) -> str:
+    with pytest.raises(ConfigError, match="of the files for TLS, ") as refused:
+        channel_credentials("host:1", TlsFiles(ca=str(folder / "file")))
+    return refused.value.message
+
+
+def certificate(folder: Path) -> str:
+    with pytest.raises(ConfigError, match="of the files for TLS, ") as refused:
+        server_context(TlsFiles(cert=str(folder / "file"), key=str(folder / "file")))
+    return refused.value.message
+
+
+def authorities_for_pods(folder: Path) -> Any:
+    sockets = ClaimSockets(folder / "claims", ca=folder / "file")
+    claim = PreparedClaim("uid", "ns", "claim", "job-a", "g", ("GPU-1",), {})
+    with pytest.raises(ConfigError, match="cannot make the folder of claim uid: ") as refused:
+        asyncio.run(sockets.open(claim))
+    return refused.value.message
+
+
+def key_of_ranks(folder: Path) -> str:
+    with pytest.raises(ConfigError, match="does not hold a key of ranks") as refused:
+        RankKey(str(folder / "file"))
+    return refused.value.message
+
+
+def boot_id(folder: Path) -> Any:
+    return ProcFs(boot_id_file=folder / "file").boot_id() == ""
+
+
+def owner_of_a_lock(folder: Path) -> Any:
+    return FileLock(folder / "file", "the state", by="orchestrator")._owner() == "process unknown"
+
+
+READERS = [
+    *(groups_file, tokens_file, own_token, journal, checkpoint, spec_of_ours, specs_of_others, authorities),
+    *(certificate, authorities_for_pods, key_of_ranks, boot_id, owner_of_a_lock),
+]
 
 
 FOLDERS = [(Path.mkdir, read) for read in READERS if read is not spec_of_ours]  # which no file can take the place of

@@ -80,7 +80,6 @@ def plugin_config(arguments: argparse.Namespace, directory: Path) -> PluginConfi
     from timeslice_driver.dra.config import PluginConfig
 
     memory = bytes_of(arguments.host_memory, "--host-memory") if arguments.host_memory else None
-    given = {"boot_id_file": arguments.boot_id_file} if arguments.boot_id_file else {}
     return PluginConfig(
         node_name=arguments.node_name,
         orchestrator=arguments.pods_orchestrator or arguments.orchestrator or "",
@@ -99,7 +98,7 @@ def plugin_config(arguments: argparse.Namespace, directory: Path) -> PluginConfi
         proc_root=arguments.proc_root,
         sys_root=arguments.sys_root,
         libnvml=arguments.libnvml,
-        **given,
+        boot_id_file=arguments.boot_id_file,
     )
 
 

@@ -27,7 +27,7 @@ class PluginConfig:
         cdi_dir: where CDI specs that come and go are; ours too.
         cdi_static_dir: where those of the machine are.
         dev_root, proc_root, sys_root: where device files, procfs and sysfs are.
-        boot_id_file: tells one boot of the machine from the next.
+        boot_id_file: names this boot of the machine; None for the kernel's own, below proc_root.
         libnvml: the driver's library; empty leaves the search to the dynamic linker.
         look_interval_s: between looks at the GPUs (seconds); the kubelet forgets their health after 30.
         clean_interval_s: between looks for claims whose object is gone (seconds).
@@ -49,7 +49,7 @@ class PluginConfig:
     dev_root: Path = Path("/dev")
     proc_root: Path = Path("/proc")
     sys_root: Path = Path("/sys")
-    boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
+    boot_id_file: Path | None = None
     libnvml: str = ""
     look_interval_s: float = 10.0
     clean_interval_s: float = 600.0

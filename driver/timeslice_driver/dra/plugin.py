@@ -80,7 +80,7 @@ class DraPlugin:
         self._complete = asyncio.Event()
         self._claims_changed = asyncio.Event()
         self._look = Look(config.libnvml, config.sys_root)
-        self._procfs = ProcFs(config.proc_root)
+        self._procfs = ProcFs(config.proc_root, config.boot_id_file)
         self._checkpoint = Checkpoint(config.state_dir)
         self._gpus = GpuWatch(self._look, self._checkpoint, self.metrics, self._changed)
         self._cdi = CdiFolder(config.cdi_dir)
@@ -158,7 +158,7 @@ class DraPlugin:
         return len(gone)
 
     async def _start(self) -> None:
-        boot = await asyncio.to_thread(upkeep.boot_id, self.config.boot_id_file)
+        boot = await asyncio.to_thread(self._procfs.boot_id)
         records = await asyncio.to_thread(upkeep.begin_boot, self._checkpoint, boot)
         self._stack.push_async_callback(self._look.close)
         await self._gpus.look()

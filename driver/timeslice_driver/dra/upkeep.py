@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from dra_kubeletplugin import Claim
@@ -23,14 +22,6 @@ from timeslice_driver.dra.records import ClaimRecord, Records
 from timeslice_driver.dra.refusals import RefusedError
 
 log = logging.getLogger(__name__)
-
-
-def boot_id(file: Path) -> str:
-    """Of this boot of the machine; empty when nobody tells."""
-    try:
-        return file.read_text().strip()
-    except OSError:
-        return ""
 
 
 def begin_boot(checkpoint: Checkpoint, boot: str) -> Records:
