@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from timeslice.settings import chosen_groups
 from timeslice_api.errors import InvalidRequest
 from timeslice_api.kinds import decode_config
 from timeslice_api.kinds.group import decode_group
-from timeslice_api.names import path_part
+from timeslice_api.names import ENV_ORCHESTRATOR, path_part
 from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_driver.dra.preparation import _check_uid
@@ -137,6 +138,27 @@ def test_the_command_line_takes_none_either(capsys: pytest.CaptureFixture[str]) 
     for arguments in (["--job", "../a", "--group", "g"], ["--job", "a", "--group", "а"]):
         assert main(["run", "--no-node", "--orchestrator", "h:1", *arguments, "--", "true"]) == 125
         assert "is not a name of letters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["status"], ["drain"], ["resume"], ["release", "--force"], ["release", "--force", "g", "--job"]),
+        *(["reset"], ["reset", "a", "--group"], ["token", "--role", "job", "--out", "t", "--job"]),
+        *(["token", "--role", "job", "--out", "t", "--group"], ["token", "--role", "node", "--out", "t", "--node"]),
+    ],
+    ids=" ".join,
+)
+def test_no_command_sends_such_a_name(
+    command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(ENV_ORCHESTRATOR, f"unix://{tmp_path}/nobody")
+    for trick in {**TRICKS, "no text": "\udcff"}.values():
+        if not trick.startswith("--"):
+            assert main([*command, trick]) == 2
+            assert re.match("error: (job|group|node) ", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("trick", [*TRICKS.values(), "a/b", ""], ids=[*TRICKS, "one below", "empty"])

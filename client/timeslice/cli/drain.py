@@ -7,7 +7,7 @@ import argparse
 from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from timeslice.cli.asking import ask, orchestrator
-from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator, name_of
 
 EXAMPLES = """\
   timeslice drain trainer-group     holders go on to the end of their phase; then nobody is served
@@ -18,7 +18,7 @@ EXAMPLES = """\
 def add(commands: Subparsers) -> None:
     """Adds the command."""
     parser = add_command(commands, "drain", summary="give no further grants in a group", examples=EXAMPLES)
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", type=name_of("group"))
     add_orchestrator(parser)
     parser.set_defaults(run=run)
 

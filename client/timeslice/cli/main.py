@@ -46,8 +46,8 @@ def parser_of_all() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     _end_on_sigterm()
-    arguments = parser_of_all().parse_args(argv)
     try:
+        arguments = parser_of_all().parse_args(argv)
         return int(arguments.run(arguments))
     except TimesliceError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -96,6 +97,11 @@ def add_tls_of_listener(parser: argparse.ArgumentParser) -> None:
 def tls_of_listener(arguments: argparse.Namespace) -> TlsFiles:
     """The files of an orchestrator."""
     return TlsFiles(arguments.tls_client_ca, arguments.tls_cert, arguments.tls_key)
+
+
+def name_of(what: str) -> Callable[[str], str]:
+    """The type of an argument that names a job, a group or a node: what cannot be one is refused before it is sent."""
+    return functools.partial(names.checked_name, field=what)
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from timeslice_api.errors import ConfigError
 from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from timeslice.cli.asking import ask, orchestrator
-from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator, name_of
 
 EXAMPLES = """\
   timeslice release --force trainer-group              whoever holds it
@@ -21,8 +21,8 @@ def add(commands: Subparsers) -> None:
     parser = add_command(
         commands, "release", summary="take a group away from its holder; its state is parked first", examples=EXAMPLES
     )
-    parser.add_argument("group", metavar="GROUP")
-    parser.add_argument("--job", default="", help="only the leases of this job")
+    parser.add_argument("group", metavar="GROUP", type=name_of("group"))
+    parser.add_argument("--job", type=name_of("job"), help="only the leases of this job")
     parser.add_argument("--force", action="store_true", help="needed, since the job may be in the middle of a phase")
     add_orchestrator(parser)
     parser.set_defaults(run=run)

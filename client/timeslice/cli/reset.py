@@ -8,7 +8,7 @@ import json
 from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from timeslice.cli.asking import RESET_TIMEOUT_S, ask, orchestrator
-from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator, name_of
 
 EXAMPLES = """\
   timeslice reset job-a                        in all its groups
@@ -24,8 +24,8 @@ def add(commands: Subparsers) -> None:
         summary="ask the driver again for the state of a job in quarantine, and let it take part if that is sound",
         examples=EXAMPLES,
     )
-    parser.add_argument("job", metavar="JOB")
-    parser.add_argument("--group", default="", help="only in this group")
+    parser.add_argument("job", metavar="JOB", type=name_of("job"))
+    parser.add_argument("--group", type=name_of("group"), help="only in this group")
     parser.add_argument("--json", action="store_true", help="for programs: the job, and the groups where it takes part")
     add_orchestrator(parser)
     parser.set_defaults(run=run)

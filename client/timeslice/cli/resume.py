@@ -7,7 +7,7 @@ import argparse
 from timeslice_api.v1alpha1 import orchestrator_pb2
 
 from timeslice.cli.asking import ask, orchestrator
-from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator, name_of
 
 EXAMPLES = "  timeslice resume trainer-group\n"
 
@@ -15,7 +15,7 @@ EXAMPLES = "  timeslice resume trainer-group\n"
 def add(commands: Subparsers) -> None:
     """Adds the command."""
     parser = add_command(commands, "resume", summary="serve a drained group again", examples=EXAMPLES)
-    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("group", metavar="GROUP", type=name_of("group"))
     add_orchestrator(parser)
     parser.set_defaults(run=run)
 

@@ -11,7 +11,7 @@ from timeslice_api.v1alpha1 import orchestrator_pb2, orchestrator_pb2_grpc
 
 from timeslice.cli import table
 from timeslice.cli.asking import ask, orchestrator
-from timeslice.cli.options import Subparsers, add_command, add_orchestrator
+from timeslice.cli.options import Subparsers, add_command, add_orchestrator, name_of
 from timeslice.cli.watching import Watch
 
 EXAMPLES = """\
@@ -25,7 +25,7 @@ REDRAW_S = 1.0  # on a terminal, where the times are seen to run
 def add(commands: Subparsers) -> None:
     """Adds the command."""
     parser = add_command(commands, "status", summary="show who holds, who waits, and where state is", examples=EXAMPLES)
-    parser.add_argument("group", metavar="GROUP", nargs="?", help="only this group")
+    parser.add_argument("group", metavar="GROUP", nargs="?", type=name_of("group"), help="only this group")
     parser.add_argument("--watch", action="store_true", help="show every change")
     parser.add_argument("--json", action="store_true", help="a list of groups; with --watch one group a line")
     add_orchestrator(parser)

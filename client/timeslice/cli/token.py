@@ -10,9 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from timeslice_api.errors import ConfigError
-from timeslice_api.names import checked_name
 
-from timeslice.cli.options import Subparsers, add_command
+from timeslice.cli.options import Subparsers, add_command, name_of
 
 EXAMPLES = """\
   timeslice token --role node --node node-1 --out node-1.token >> tokens.yaml      (begins with the line "tokens:")
@@ -30,11 +29,10 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("--role", required=True, choices=("job", "node", "admin"), help="what its owner is")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where the token goes; a new file")
     parser.add_argument("--name", metavar="NAME", help="for people and the audit log; default: from the file's name")
-    parser.add_argument("--job", action="append", default=[], metavar="JOB", help="role job: only for it; repeatable")
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="GROUP", help="role job: only in it; repeatable"
-    )
-    parser.add_argument("--node", metavar="NODE", help="role node: the node that it is")
+    for what, text in (("job", "role job: only for it; repeatable"), ("group", "role job: only in it; repeatable")):
+        kind = name_of(what)
+        parser.add_argument(f"--{what}", action="append", default=[], metavar=what.upper(), type=kind, help=text)
+    parser.add_argument("--node", metavar="NODE", type=name_of("node"), help="role node: the node that it is")
     parser.set_defaults(run=run)
 
 
@@ -60,8 +58,6 @@ def _entry(arguments: argparse.Namespace) -> dict[str, object]:
     if (arguments.job or arguments.group) and arguments.role != "job":
         raise ConfigError("--job and --group are for --role job")
     named = {"jobs": arguments.job, "groups": arguments.group, "node": arguments.node}
-    for value in (*arguments.job, *arguments.group, *([arguments.node] if arguments.node else [])):
-        checked_name(value, "the name")
     return {"name": arguments.name or arguments.out.stem, "role": arguments.role} | {
         field: value for field, value in named.items() if value
     }
