@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def parse(text: str) -> Membership:
     """The lines of /proc/PID/cgroup, `hierarchy:controllers:path`. Lines of any other form are passed over."""
     controllers: dict[str, str] = {}
     unified = None
-    for line in text.splitlines():
+    for line in text.split("\n"):  # no other end of a line: a cgroup's name may have those
         number, first, rest = line.partition(":")
         names, second, path = rest.partition(":")
         if not (first and second and path.startswith("/")):
@@ -130,10 +131,10 @@ class CgroupFs:
     @property
     def version(self) -> str:
         """`v2`, `v1`, `hybrid` or `none`."""
-        if (self._root / "cgroup.controllers").exists():
+        if os.path.exists(self._root / "cgroup.controllers"):
             return "v2"
-        v1 = (self._root / "memory").is_dir()
-        v2 = (self._root / "unified").is_dir()
+        v1 = os.path.isdir(self._root / "memory")
+        v2 = os.path.isdir(self._root / "unified")
         return "hybrid" if v1 and v2 else "v1" if v1 else "none"
 
     def head_rooms(self, text: str) -> tuple[HeadRoom, ...]:
@@ -159,11 +160,11 @@ class CgroupFs:
 
     def _upwards(self, mount: Path, path: str | None) -> Iterator[Path]:
         """The folder of a cgroup and its ancestors, the mount's own last; those that cannot be seen are left out."""
-        if path is None or not mount.is_dir():
+        if path is None or not os.path.isdir(mount):
             return
         folder = self._located(mount, path)
         while folder != mount:
-            if folder.is_dir():
+            if os.path.isdir(folder):
                 yield folder
             folder = folder.parent
         yield mount
@@ -183,10 +184,31 @@ class CgroupFs:
     def _begin(self, mount: Path) -> Path | None:
         """The reader's own cgroup. A container without privileges has a cgroup namespace that begins there."""
         if mount not in self._begins:
-            walked = (Path(folder) for folder, _, _ in os.walk(mount))
             own = str(self._pid)
-            self._begins[mount] = next((each for each in walked if own in _read(each / "cgroup.procs").split()), None)
+            folders = (Path(folder) for folder, _ in walk(mount))
+            found = (folder for folder in folders if own in _read(folder / "cgroup.procs").split())
+            self._begins[mount] = next(found, None)
         return self._begins[mount]
+
+
+def walk(top: Path) -> Iterator[tuple[str, list[str]]]:
+    """A folder and all below it, each with the names of the folders in it; the ones nearer to the top come first.
+    `os.walk` ends in a RecursionError where somebody has nested a thousand of them."""
+    left = deque([str(top)])  # a Path costs more than the look
+    while left:
+        folder = left.popleft()
+        names = folders_in(folder)
+        yield folder, names
+        left += [f"{folder}/{name}" for name in names]
+
+
+def folders_in(folder: str | Path) -> list[str]:
+    """The names of the folders in it; none when it is gone."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:  # gone meanwhile, or its path is too long
+        return []
 
 
 def _head_room_v2(folder: Path) -> HeadRoom | None:

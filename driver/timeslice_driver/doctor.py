@@ -159,7 +159,7 @@ def _pid_namespace(procfs: ProcFs) -> Check:
 
 
 async def _socket(config: NodeConfig) -> Check:
-    if not config.socket.exists():
+    if not await asyncio.to_thread(os.path.exists, config.socket):
         return Check("node", "warn", f"no socket {config.socket}", "start one: `timeslice node` or `timeslice up`")
     options = (("grpc.default_authority", "localhost"),)
     async with grpc.aio.insecure_channel(f"unix:{config.socket}", options=options) as channel:
@@ -173,7 +173,7 @@ async def _socket(config: NodeConfig) -> Check:
 
 
 def _state_dir(config: NodeConfig) -> Check:
-    nearest = next(folder for folder in (config.state_dir, *config.state_dir.parents) if folder.exists())
+    nearest = next(folder for folder in (config.state_dir, *config.state_dir.parents) if os.path.exists(folder))
     if os.access(nearest, os.W_OK | os.X_OK):
         return Check("state directory", "ok", str(config.state_dir))
     mend = f"make {nearest} writable, or choose another"

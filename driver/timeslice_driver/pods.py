@@ -6,6 +6,7 @@ a folder that is not there means no processes, unless no pod's folder is visible
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from timeslice_driver.cgroup import PodsDisagreeError, monitors, pod_of_component, pod_uids
+from timeslice_driver.cgroup import PodsDisagreeError, folders_in, monitors, pod_of_component, pod_uids, walk
 from timeslice_driver.processes import ProcFs
 
 _HIERARCHIES: Final = ("", "memory", "pids", "devices", "cpu", "systemd", "unified")  # below the root; "" is v2
@@ -31,7 +32,7 @@ class _Place:
         """Their folders, without those of container monitors, and the pod's own when processes may be right in it."""
         if not self.prefix:
             yield self.folder
-        for name in _folders(self.folder):
+        for name in folders_in(self.folder):
             if name.startswith(self.prefix) and not monitors(name):
                 yield self.folder / name
 
@@ -60,7 +61,7 @@ class Pods:
 
     def _place(self, uid: str) -> _Place | None:
         known = self._places.get(uid)
-        if known and known.folder.is_dir():
+        if known and os.path.isdir(known.folder):
             return known
         if time.monotonic() >= self._walked_at + _WALK_PAUSE_S:
             self._places = self._walk()
@@ -68,12 +69,13 @@ class Pods:
         return self._places.get(uid)
 
     def _walk(self) -> dict[str, _Place]:
-        """The places of all pods, in the first hierarchy that has any."""
+        """The places of all pods, in the first hierarchy that has any. Of two folders with a pod's name the one nearer
+        to the top counts: a pod may make folders of any name in its own."""
         for name in _HIERARCHIES:
-            if not name and not (self._root / "cgroup.controllers").exists():
+            if not name and not os.path.exists(self._root / "cgroup.controllers"):
                 continue
             found: dict[str, _Place] = {}
-            for folder, below, _ in os.walk(self._root / name):
+            for folder, below in walk(self._root / name):
                 for each in below:
                     first, colon, _ = each.partition(":")
                     if uid := pod_of_component(first):
@@ -97,10 +99,8 @@ class Pods:
 
 
 def _pids(folder: Path, *, deep: bool) -> tuple[int, ...]:
-    found = _read_pids(folder)
-    for name in _folders(folder) if deep else ():
-        found += _pids(folder / name, deep=True)
-    return found
+    folders = (Path(each) for each, _ in walk(folder)) if deep else (folder,)
+    return tuple(itertools.chain.from_iterable(map(_read_pids, folders)))
 
 
 def _read_pids(folder: Path) -> tuple[int, ...]:
@@ -108,11 +108,3 @@ def _read_pids(folder: Path) -> tuple[int, ...]:
         return tuple(map(int, (folder / "cgroup.procs").read_text().split()))
     except OSError:  # gone meanwhile, or a threaded cgroup, whose processes its domain lists
         return ()
-
-
-def _folders(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []

@@ -195,7 +195,7 @@ class ProcFs:
 
     def _status(self, pid: int, field: str) -> str:
         """One field of /proc/PID/status; empty when there is no such process or field."""
-        for line in (self._read(f"{pid}/status") or b"").splitlines():
+        for line in (self._read(f"{pid}/status") or b"").split(b"\n"):  # its name may have other ends of a line
             name, _, value = line.partition(b":")
             if name == field.encode():
                 return value.decode().strip()

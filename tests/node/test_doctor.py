@@ -31,6 +31,13 @@ async def test_a_machine_without_a_gpu_is_told_kindly_what_is_missing(
     assert found["settings"].verdict == "ok"
 
 
+async def test_a_state_directory_that_cannot_be_is_told_too(folder: Path) -> None:
+    long = folder / ("x" * 300)
+    found = await findings(NodeConfig(state_dir=long, socket=long / "node.sock", cgroup_root=long))
+    assert found["node"].verdict == "warn"
+    assert found["cgroup"].found.startswith("none")
+
+
 async def test_a_sound_machine_with_a_running_node_has_nothing_to_mend(world: World) -> None:
     await world.start()
     found = await findings(world.config())

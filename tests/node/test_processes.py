@@ -57,6 +57,20 @@ def test_a_thread_is_no_process() -> None:
         thread.join()
 
 
+def test_a_name_that_reads_like_lines_of_the_status_file_is_no_more_than_a_name() -> None:
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\rTgid:\\t1'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            assert b"\rTgid:\t1" in Path(f"/proc/{process.pid}/status").read_bytes()  # the kernel lets it
+            identity = procfs.identity(process.pid)
+            assert identity
+            assert identity.pid == process.pid
+        finally:
+            process.kill()
+
+
 def test_a_number_given_to_another_process_is_another_identity(sleeper: subprocess.Popen[bytes]) -> None:
     identity = procfs.identity(sleeper.pid)
     assert identity

@@ -167,7 +167,7 @@ def orchestrator_address(arguments: argparse.Namespace) -> str:
     if arguments.orchestrator:
         return str(arguments.orchestrator)
     socket = default_state_dir() / ORCHESTRATOR_SOCKET
-    if socket.exists():
+    if os.path.exists(socket):
         return unix_address(str(socket))
     hint = f"set {names.ENV_ORCHESTRATOR} or --orchestrator, or start one with `timeslice up`"
     raise ConfigError(f"no orchestrator is named, and none listens at {socket}", hint=hint)
@@ -178,4 +178,4 @@ def node_socket(arguments: argparse.Namespace) -> str:
     if arguments.node_socket:
         return str(arguments.node_socket)
     socket = default_state_dir() / NODE_SOCKET
-    return str(socket) if socket.exists() else ""
+    return str(socket) if os.path.exists(socket) else ""

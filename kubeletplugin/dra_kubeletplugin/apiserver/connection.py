@@ -54,5 +54,5 @@ def _proxy(server: SplitResult) -> str | None:
 
 def _demand(path: str) -> None:
     """The client itself fails with a riddle when no file is there."""
-    if not any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part):
+    if not any(os.path.isfile(Path(part).expanduser()) for part in path.split(os.pathsep) if part):
         raise FileNotFoundError(f"there is no kubeconfig {path} and this is no pod of a cluster")
