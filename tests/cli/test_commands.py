@@ -165,6 +165,20 @@ def test_a_state_directory_that_cannot_be_made_is_one_line_that_names_it(tmp_pat
     assert "Not a directory" in line
 
 
+@pytest.mark.processes
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("encoding", "name", "shown"), [("ascii", "é", r"\xe9"), ("utf-8:strict", "\udcff", r"\udcff")]
+)
+def test_what_a_terminal_has_no_sign_for_is_shown_as_a_number(
+    tmp_path: Path, encoding: str, name: str, shown: str
+) -> None:
+    env = environment({"PYTHONIOENCODING": encoding})
+    done = timeslice("doctor", "--state-dir", str(tmp_path / name), env=env)
+    assert f"{tmp_path}/{shown}" in done.stdout
+    assert done.stderr == ""
+
+
 def test_a_state_directory_that_cannot_be_written_says_what_to_give_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -46,6 +47,7 @@ def parser_of_all() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     _end_on_sigterm()
+    _print_everything()
     try:
         arguments = parser_of_all().parse_args(argv)
         return int(arguments.run(arguments))
@@ -64,6 +66,12 @@ def _end_on_sigterm() -> None:
     deleted before its service has a handler of its own would be waited for in vain, and killed."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
+def _print_everything() -> None:
+    """What the terminal has no sign for, or is no text, as the name of a file may be, is shown as its number."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None when it is closed
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _missing(error: ModuleNotFoundError) -> str:
