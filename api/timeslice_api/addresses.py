@@ -7,6 +7,7 @@ import re
 
 from timeslice_api.errors import ConfigError
 from timeslice_api.names import checked_socket_path
+from timeslice_api.whole_numbers import PORTS, whole_number
 
 _DNS = re.compile(r"^dns:(//[^/]*/)?")
 
@@ -31,7 +32,7 @@ def checked_address(address: str) -> str:
             raise ConfigError(f"address {address!r} has no path", hint="write unix:///absolute/path")
         checked_socket_path(path, "address")
         return f"unix:{path}"
-    if not _is_host_and_port(_DNS.sub("", address)):
+    if not is_host_and_port(_DNS.sub("", address)):
         raise ConfigError(f"address {address!r} is not host:port, dns:///host:port or unix:///path")
     return address
 
@@ -60,9 +61,10 @@ def _ip_version(entry: str) -> int | None:
         version = ipaddress.ip_address(bare).version
     except ValueError:
         return None
-    return version if _is_host_and_port(entry) and (bare != host) is (version == 6) else None
+    return version if is_host_and_port(entry) and (bare != host) is (version == 6) else None
 
 
-def _is_host_and_port(address: str) -> bool:
-    host, colon, port = address.rpartition(":")
-    return bool(host and colon and port.isascii() and port.isdigit() and int(port) < 65536) and "/" not in host
+def is_host_and_port(address: str) -> bool:
+    """Whether it is `host:port`."""
+    host, _, port = address.rpartition(":")
+    return bool(host) and "/" not in host and whole_number(port, PORTS) is not None

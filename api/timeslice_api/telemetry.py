@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from timeslice_api.errors import ConfigError
 from timeslice_api.limits import raise_open_files
 from timeslice_api.tls import TlsFiles, listens_by_tls, server_context
+from timeslice_api.whole_numbers import PORTS, whole_number
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -161,11 +162,12 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ConfigError: it is none of them.
     """
-    host, colon, port = address.rpartition(":")
+    host, colon, digits = address.rpartition(":")
+    port = whole_number(digits, PORTS)
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host and not bracketed):
+    if not colon or port is None or (":" in host and not bracketed):
         raise ConfigError(f"{address!r} is not an address such as 0.0.0.0:9400, :9400 or [::]:9400")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def _answer(fault: str) -> web.Response:

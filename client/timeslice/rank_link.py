@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timeslice_api.errors import ConfigError, ConnectionLost, InvalidRequest
+from timeslice_api.whole_numbers import PORTS, whole_number
 
 from timeslice.rank_key import RankKey, StrangerError
 
@@ -100,10 +101,11 @@ def _introduced(connection: socket.socket, hello: dict[str, Any], until: float) 
 def _parsed(address: str) -> tuple[socket.AddressFamily, Any]:
     if "/" in address:
         return socket.AF_UNIX, address.removeprefix("unix://")
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdigit()):
+    host, _, digits = address.rpartition(":")
+    port = whole_number(digits, PORTS)
+    if not host or port is None:
         raise InvalidRequest(f"ranks address {address!r} is neither host:port nor a path")
-    return socket.AF_INET, (host, int(port))
+    return socket.AF_INET, (host, port)
 
 
 class Link:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from timeslice_api import errors
 from timeslice_api.errors import ConfigError, ConnectionLost, TimesliceError
+from timeslice_api.whole_numbers import whole_number
 
 from timeslice import rank_link
 from timeslice._sync.asking import register
@@ -28,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 ENV_RANKS_ADDRESS = "TIMESLICE_RANKS_ADDRESS"
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_MOST_RANKS = (1 << 31) - 1  # as many as MPI can count
 CONNECT_S = 600.0  # ranks of a large job start minutes apart
 AFTER_FAILURE_S = 30.0  # how long rank 0, whose own body failed, waits for the others to leave theirs
 
@@ -201,8 +203,8 @@ def _number(given: int | None, variables: Iterable[str]) -> int:
     if given is not None:
         return given
     for name in variables:
-        if (value := os.environ.get(name, "")).isdigit():
-            return int(value)
+        if (value := whole_number(os.environ.get(name, ""), _MOST_RANKS)) is not None:
+            return value
     raise ConfigError(f"none of {', '.join(variables)} is set", hint="pass rank= and world_size=")
 
 

@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from timeslice_api.whole_numbers import whole_number
+
 # A path component made by a kubelet for a pod. A static pod's UID is the MD5 of its manifest, without dashes.
 _POD = re.compile(
     r"(?:[a-z0-9-]*kubepods-(?:burstable-|besteffort-)?)?"
     r"pod(?P<uid>[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
     r"(?:\.slice)?"
 )
+_GREATEST = (1 << 64) - 1  # of the kernel's numbers
 _NO_LIMIT = 1 << 60  # cgroup v1 has no word for "unlimited": it shows the greatest page-aligned number
 
 
@@ -212,14 +215,14 @@ def folders_in(folder: str | Path) -> list[str]:
 
 
 def _head_room_v2(folder: Path) -> HeadRoom | None:
-    limit, used = _number(_read(folder / "memory.max")), _number(_read(folder / "memory.current"))
+    limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
     if limit is None or used is None:  # "max", or the root, which has neither file
         return None
     return HeadRoom(str(folder), limit, used - _stat(folder, "inactive_file"))
 
 
 def _head_room_v1(folder: Path) -> HeadRoom | None:
-    limit, used = _number(_read(folder / "memory.limit_in_bytes")), _number(_read(folder / "memory.usage_in_bytes"))
+    limit, used = _number(folder / "memory.limit_in_bytes"), _number(folder / "memory.usage_in_bytes")
     if limit is None or used is None or limit >= _NO_LIMIT:
         return None
     return HeadRoom(str(folder), limit, used - _stat(folder, "total_inactive_file"))
@@ -229,13 +232,12 @@ def _stat(folder: Path, field: str) -> int:
     for line in _read(folder / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
         if name == field:
-            return _number(value) or 0
+            return whole_number(value, _GREATEST) or 0
     return 0
 
 
-def _number(text: str) -> int | None:
-    """A number of the kernel's, which has at most 64 bits."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+def _number(file: Path) -> int | None:
+    return whole_number(_read(file), _GREATEST)
 
 
 def _read(path: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import grpc.aio
+from timeslice_api.addresses import is_host_and_port
 from timeslice_api.errors import ConfigError
 from timeslice_api.file_lock import FileLock
 from timeslice_api.names import checked_socket_path
@@ -45,7 +46,7 @@ class Listener:
             self._lock = FileLock(
                 self._path.with_name(f"{self._path.name}.lock"), f"socket {self._path}", by="orchestrator"
             )
-        elif not _is_host_and_port(address):
+        elif not is_host_and_port(address):
             raise ConfigError(f"address {address!r} is neither unix:///path nor host:port")
         elif listens_by_tls(address, files := tls or TlsFiles()):
             self._credentials = server_credentials(files)
@@ -123,8 +124,3 @@ def _socket_path(address: str) -> Path:
     if not path:
         raise ConfigError(f"address {address!r} has no path")
     return Path(checked_socket_path(path, "listen"))
-
-
-def _is_host_and_port(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    return bool(host) and port.isascii() and port.isdigit() and int(port) < 65536

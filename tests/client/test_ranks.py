@@ -11,7 +11,7 @@ import pytest
 from fake_orchestrator import FakeOrchestrator
 from patience import eventually, in_thread
 from timeslice import OrchestratorClient, RankedClient
-from timeslice_api.errors import ConfigError, ConnectionLost, GroupNotFound
+from timeslice_api.errors import ConfigError, ConnectionLost, GroupNotFound, InvalidRequest
 
 RANK = """
 import sys, time
@@ -171,6 +171,11 @@ def test_a_rank_that_cannot_be_known_is_an_error(client: OrchestratorClient, mon
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match="RANK, SLURM_PROCID"):
         RankedClient(client)
+    monkeypatch.setenv("RANK", "²")
+    with pytest.raises(ConfigError, match="RANK, SLURM_PROCID"):
+        RankedClient(client)
+    with pytest.raises(InvalidRequest, match="neither host:port nor a path"):
+        RankedClient(client, address="127.0.0.1:²", rank=0, world_size=2)
     with pytest.raises(ConfigError, match="rank 3 is not one of 2"):
         RankedClient(client, rank=3, world_size=2)
     with pytest.raises(ConfigError, match="TIMESLICE_RANKS_ADDRESS is not set"):

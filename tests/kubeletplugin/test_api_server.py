@@ -282,6 +282,13 @@ def test_a_word_of_a_proxy_is_told_as_it_is() -> None:
     assert "Bad Gateway" in str(error)
 
 
+@pytest.mark.parametrize(("said", "pause_s"), [("inf", 300), ("nan", 0), ("-1", 0), ("9" * 5000, 300)])
+def test_no_server_can_have_us_wait_for_ever(said: str, pause_s: float) -> None:
+    error = from_answer(429, b"", {"Retry-After": said})
+    assert isinstance(error, ThrottledError)
+    assert error.retry_after_s == pause_s
+
+
 def test_a_date_in_retry_after_is_a_second() -> None:
     error = from_answer(429, b"", {"Retry-After": "Sun, 29 Nov 2026 16:00:00 GMT"})
     assert isinstance(error, ThrottledError)

@@ -171,6 +171,18 @@ async def test_the_epoch_rises_above_what_records_say_and_stays_for_the_next(
         assert second.epoch == 8
 
 
+@pytest.mark.parametrize("noted", ["", "²", "-7", "9" * 19, "9" * 5000])
+async def test_what_is_no_epoch_is_none_and_the_lease_is_led_all_the_same(
+    server: FakeApiServer, api: ApiServer, noted: str
+) -> None:
+    async with await candidate(api, "a").lead():
+        pass
+    metadata = {**lease(server)["metadata"], "annotations": {"dra-kubeletplugin/epoch": noted}}
+    await server.put(LEASES, {**lease(server), "metadata": metadata})
+    async with await candidate(api, "b").lead() as leadership:
+        assert leadership.epoch == 2
+
+
 async def test_of_two_that_raise_the_epoch_at_once_the_later_does_not_lower_it(
     server: FakeApiServer, api: ApiServer
 ) -> None:

@@ -148,7 +148,7 @@ def test_addresses_with_a_port(address: str, parts: tuple[str, int]) -> None:
     assert split_address(address) == parts
 
 
-@pytest.mark.parametrize("address", ["", "9400", "host:", "host:no", "::1:9400", "host:70000"])
+@pytest.mark.parametrize("address", ["", "9400", "host:", "host:no", "::1:9400", "host:70000", "host:²"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="is not an address"):
         split_address(address)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from dra_kubeletplugin.apiserver.resource import LEASES, Object
 log = logging.getLogger(__name__)
 
 _RELEASE_S = 2.0
+_EPOCH = re.compile("[0-9]{1,18}")  # less than the numbers of 64 bits that it becomes elsewhere
 
 
 class NotLeadingError(Exception):
@@ -300,7 +302,7 @@ def _epoch(terms: Terms, lease: Object) -> int:
     """The greatest number that a leader may have had under this Lease, whether it kept the annotation or not."""
     noted = ((lease.get("metadata") or {}).get("annotations") or {}).get(terms.epoch_annotation, "")
     transitions = int((lease.get("spec") or {}).get("leaseTransitions") or 0)
-    return max(int(noted) if noted.isdigit() else 0, transitions)
+    return max(int(noted) if _EPOCH.fullmatch(noted) else 0, transitions)
 
 
 def _unborn(lease: Object) -> Object:

@@ -11,6 +11,8 @@ from typing import Any
 
 from dra_kubeletplugin.apiserver.resource import Object
 
+_LONGEST_PAUSE_S = 300.0  # between two tries, whatever the server asks for
+
 
 class ApiServerError(Exception):
     """A request was refused, or did not get through.
@@ -123,6 +125,6 @@ def _causes(details: Object) -> tuple[tuple[str, str], ...]:
 def _retry_after(details: Object, headers: Mapping[str, str]) -> float:
     said = headers.get("Retry-After") or details.get("retryAfterSeconds") or 1
     try:
-        return max(0.0, float(said))
-    except ValueError:  # the header may also be a date
+        return min(max(0.0, float(said)), _LONGEST_PAUSE_S)
+    except (TypeError, ValueError):  # the header may also be a date
         return 1.0
