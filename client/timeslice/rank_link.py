@@ -22,6 +22,7 @@ from timeslice.rank_key import RankKey, StrangerError
 RETRY_S: Final = 0.1  # while rank 0 does not listen yet
 _LONGEST: Final = 1 << 20  # bytes of a message
 _OWNER_ONLY: Final = 0o600
+_PROBE_S: Final = 1.0
 # Seconds, milliseconds for the last; names that Linux has.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
@@ -34,7 +35,7 @@ def listen(address: str) -> socket.socket:
         if family == socket.AF_INET:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
-            Path(str(where)).unlink(missing_ok=True)
+            _remove_unused(str(where))
             os.fchmod(server.fileno(), _OWNER_ONLY)  # which the socket has from its first moment on
         server.bind(where)
         server.listen(1024)
@@ -42,6 +43,18 @@ def listen(address: str) -> socket.socket:
         server.close()
         raise ConnectionLost(f"rank 0 cannot listen at {address}: {error}") from error
     return server
+
+
+def _remove_unused(path: str) -> None:
+    """Removes the socket that a rank 0 left which was killed. Files of another kind, and sockets in use, stay: there
+    `bind` fails."""
+    if Path(path).is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(_PROBE_S)
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                Path(path).unlink(missing_ok=True)
 
 
 def connect(address: str, within_s: float, *, hello: dict[str, Any], key: RankKey | None) -> Link:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -150,6 +152,22 @@ def test_ranks_that_never_come_end_the_wait(fake: FakeOrchestrator, short_dir: P
         second.acquire()
     client.close()
     assert fake.holders == []
+
+
+def test_a_file_or_a_socket_in_use_where_rank_0_is_to_listen_stays(client: OrchestratorClient, short_dir: Path) -> None:
+    file, used, left = (short_dir / name for name in ("file", "used.sock", "left.sock"))
+    file.write_text("weights")
+    for path in (file, used):
+        with contextlib.ExitStack() as stack:
+            if path == used:
+                stack.callback(RankedClient(client, address=str(used), rank=0, world_size=2).close)
+            with pytest.raises(ConnectionLost, match=r"rank 0 cannot listen at .*: .*in use"):
+                RankedClient(client, address=str(path), rank=0, world_size=2)
+            assert path.exists()
+    assert file.read_text() == "weights"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(left))
+    RankedClient(client, address=str(left), rank=0, world_size=2).close()
 
 
 def test_one_rank_alone_needs_no_address(fake: FakeOrchestrator, client: OrchestratorClient) -> None:
