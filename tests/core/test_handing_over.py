@@ -236,6 +236,16 @@ def test_totals_count_bytes_and_the_slowest_node() -> None:
     assert 0 < after.checkpoint_s - before.checkpoint_s < 6.0
 
 
+def test_sums_of_bytes_end_at_what_numbers_of_64_bits_hold() -> None:
+    world = two_nodes()
+    totals = world.core._books.group("g").totals
+    totals.bytes_parked = totals.bytes_restored = (1 << 63) - 2
+    world.acquire("b", "g")
+    world.run()
+    after = world.core.view("g", world.now).totals
+    assert after.bytes_parked == after.bytes_restored == (1 << 63) - 1
+
+
 def test_answers_to_unknown_commands_are_believed_as_reports_only() -> None:
     world = two_jobs()
     key = MemberKey("b", "g")

@@ -15,6 +15,8 @@ from timeslice_orchestrator.core.events import CommandDone
 from timeslice_orchestrator.core.model import Fault, GroupId, MemberKey, PartReport, PartState, Setback, Timings
 from timeslice_orchestrator.core.tables import RESIDENT, End, Phase, Role
 
+_MOST_BYTES = (1 << 63) - 1  # of a sum: numbers of 64 bits carry it elsewhere
+
 
 def start(books: Books, request: Request, *, leaving: Iterable[Member], coming: Iterable[Member]) -> None:
     """Begins to bring a request's job onto its devices. The caller has made sure that all of it is free to move."""
@@ -192,9 +194,9 @@ def _count(books: Books, handoff: Handoff) -> None:
     for group_id, role, bytes_ in handoff.moved:
         totals = books.group(group_id).totals
         if role is Role.LEAVING:
-            totals.bytes_parked += bytes_
+            totals.bytes_parked = min(totals.bytes_parked + bytes_, _MOST_BYTES)
         else:
-            totals.bytes_restored += bytes_
+            totals.bytes_restored = min(totals.bytes_restored + bytes_, _MOST_BYTES)
     took = _count_time(books, handoff)
     books.out.add(HandedOver(tuple(group.group_id for group in groups), books.now - handoff.started_at, took))
 

@@ -77,8 +77,7 @@ class AgentLink:
         link.welcome(self._links.epoch, self._discovery.groups_of(node))
         self._links.add(link)
         _log.info("node connected node=%s devices=%d parts=%d", node, len(link.node.devices), len(hello.parts))
-        highest = max(hello.highest_token, self._links.token_floor)
-        self._engine.post(NodeConnected(node, hello.parts, highest))
+        self._engine.post(NodeConnected(node, hello.parts, self._links.highest_token(hello.highest_token)))
 
     def _replace(self, node: str) -> None:
         old = self._links.find(node)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from collections.abc import Mapping
 
 from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
@@ -15,7 +17,13 @@ from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.rpc.answers import PART_STATES
 from timeslice_orchestrator.store import NodeRecord, Store
 
+_log = logging.getLogger(__name__)
+
 _TOKENS_OF_AN_EPOCH = 10**9
+# Epochs and tokens have 64 bits on the wire and in stores, and a node that was taken over may tell any. A store that
+# was lost may have known of so many leaders more; with so many such steps within so many seconds they last two years.
+_LARGEST_STEP = 10_000
+_STEPS, _STEPS_S = 10, 600.0
 _MAX_UNSENT = 1000  # commands to a node that does not read; far beyond what the core has under way with one node
 
 
@@ -80,6 +88,7 @@ class Links:
         self._store = store
         self._links: dict[NodeName, Link] = {}
         self._epochs = {store.epoch}  # of this process: results may come back for commands from before a raise
+        self._steps: deque[float] = deque(maxlen=_STEPS)  # when the epoch was made higher by more than one
 
     @property
     def epoch(self) -> int:
@@ -93,17 +102,37 @@ class Links:
         were lost."""
         return self._store.epoch * _TOKENS_OF_AN_EPOCH
 
+    def highest_token(self, seen: int) -> int:
+        """What the next token is to be above, after a node has told of one that it has seen."""
+        return min(max(seen, self.token_floor), self.token_floor + _TOKENS_OF_AN_EPOCH)
+
     async def go_above(self, highest_epoch: int) -> None:
         """Raises the epoch above one that a node has seen. All further commands to all nodes carry the new one.
 
         Raises:
+            InvalidRequest: no store that was lost explains an epoch so far ahead.
+            Unavailable: a node has told of one ahead too often lately.
             StoreFailed: the epoch is as before.
         """
+        if highest_epoch > self._store.epoch:
+            self._check_step(highest_epoch)
         if highest_epoch >= self._store.epoch:
             raised = self._store.raise_epoch(highest_epoch)
             if raised is not None:
                 await raised
             self._epochs.add(self._store.epoch)
+
+    def _check_step(self, highest_epoch: int) -> None:
+        if highest_epoch > self._store.epoch + _LARGEST_STEP:
+            raise InvalidRequest(
+                f"hello.highest_epoch {highest_epoch} is too far ahead of epoch {self._store.epoch}",
+                hint="is it another orchestrator's node? with nothing parked there, remove its journal",
+            )
+        now = asyncio.get_running_loop().time()
+        if len(self._steps) == _STEPS and now < self._steps[0] + _STEPS_S:
+            raise Unavailable(f"the epoch was raised {_STEPS} times within {_STEPS_S:g} s: dial in again later")
+        self._steps.append(now)
+        _log.warning("a node has seen epoch %d of another orchestrator; this one's was %d", highest_epoch, self.epoch)
 
     def is_ours(self, epoch: int) -> bool:
         """Whether a command of that epoch came from this process."""

@@ -18,6 +18,9 @@ from timeslice_orchestrator.store import NodeRecord
 _STATES = {number: state for state, number in PART_STATES.items()}
 _MAX_DEVICE_ID = 253
 _MAX_MEMBERS = 10_000
+_MOST_BYTES = 1 << 50
+_LONGEST_S = 1e9
+_LONGEST_TEXT = 2000  # characters of a fault, which goes into answers, events and the objects of groups
 _members: dict[tuple[str, str], MemberKey] = {}  # checked before: the same few come in every result
 
 
@@ -122,9 +125,9 @@ def _part(message: types_pb2.Part, field: str, known: frozenset[DeviceId]) -> Pa
         state=state,
         resident=message.resident,
         fault=_fault(message.fault) if message.HasField("fault") else None,
-        bytes_=message.bytes,
+        bytes_=_bytes(message.bytes, f"{field}.bytes"),
         processes=message.processes,
-        timings=_timings(message) if message.HasField("timings") else Timings(),
+        timings=_timings(message.timings, f"{field}.timings") if message.HasField("timings") else Timings(),
     )
 
 
@@ -146,9 +149,20 @@ def _member(message: types_pb2.MemberKey, field: str) -> MemberKey:
 
 
 def _fault(message: types_pb2.Fault) -> Fault:
-    return Fault(message.reason, message.message, message.hint, message.retryable)
+    reason, text, hint = (each[:_LONGEST_TEXT] for each in (message.reason, message.message, message.hint))
+    return Fault(reason, text, hint, message.retryable)
 
 
-def _timings(message: types_pb2.Part) -> Timings:
-    seconds = message.timings
-    return Timings(seconds.lock_s, seconds.checkpoint_s, seconds.restore_s, seconds.unlock_s)
+def _bytes(value: int, field: str) -> int:
+    """Others are told sums of them, in 64 bits."""
+    if value > _MOST_BYTES:
+        raise InvalidRequest(f"{field} {value} is more than any node has")
+    return value
+
+
+def _timings(message: types_pb2.Timings, field: str) -> Timings:
+    """Others are told sums of them, which one that is no number would spoil for ever."""
+    seconds = message.lock_s, message.checkpoint_s, message.restore_s, message.unlock_s
+    if not all(0 <= each <= _LONGEST_S for each in seconds):
+        raise InvalidRequest(f"{field} has {seconds} s, of which one is none")
+    return Timings(*seconds)
