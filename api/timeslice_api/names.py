@@ -80,8 +80,10 @@ def checked_socket_path(path: str, field: str) -> str:
     """The path, when a unix socket can have it.
 
     Raises:
-        InvalidRequest: it is longer than the 107 bytes that the kernel allows, or no text, as gRPC wants it.
+        InvalidRequest: it names no file, is longer than the 107 bytes that the kernel allows, or is no text.
     """
+    if path.rpartition("/")[2] in ("", ".", ".."):
+        raise InvalidRequest(f"{field} {path!r} names no file", hint="give the path of the socket itself")
     if not path.isprintable():
         raise InvalidRequest(f"{field} {path!r} is not text that can be printed", hint="choose one in UTF-8")
     size = len(path.encode())

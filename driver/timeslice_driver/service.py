@@ -25,6 +25,7 @@ from timeslice_driver.table import Table
 from timeslice_driver.watched_jobs import watched
 
 T = TypeVar("T")
+_LONGEST_LOCK_S = 600.0  # whatever a request asks for: others wait for the devices meanwhile
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -103,7 +104,8 @@ class SnapshotAgent(snapshot_agent_pb2_grpc.SnapshotAgentServicer):
         if self._orchestrated:
             raise OrchestratorInCharge("this node is driven by an orchestrator", job_id=job_id, group_id=group_id)
         members = self._members(checked_name(job_id, "job_id"), group_id)
-        parts = await self._commands.bring(dict.fromkeys(members, target), lock_timeout_s=max(0.0, lock_timeout_s))
+        within_s = min(max(0.0, lock_timeout_s), _LONGEST_LOCK_S)
+        parts = await self._commands.bring(dict.fromkeys(members, target), lock_timeout_s=within_s)
         for part in parts:
             if part.fault:
                 raise _failed(part)

@@ -10,6 +10,7 @@ from timeslice import Mode, OrchestratorClient
 from timeslice.settings import Given, resolve
 from timeslice_api.addresses import authority_of, checked_address
 from timeslice_api.errors import ConfigError, InvalidRequest
+from timeslice_api.names import checked_socket_path
 
 OBSERVED = ["job_id", "group_ids", "pid", "ended_unix_s", "held_s", "idle_s"]
 
@@ -108,6 +109,12 @@ def test_a_socket_path_over_107_bytes_is_refused_at_once() -> None:
 def test_a_nodes_socket_whose_path_is_no_text_is_refused_at_once(path: str) -> None:
     with pytest.raises(InvalidRequest, match=r"node_socket .* is not text"):
         OrchestratorClient("host:1", job_id="job-a", node_socket=path)
+
+
+@pytest.mark.parametrize("path", ["/", "/run/", ".", "/run/.."])
+def test_a_socket_path_that_names_no_file_is_refused_at_once(path: str) -> None:
+    with pytest.raises(InvalidRequest, match="names no file"):
+        checked_socket_path(path, "socket")
 
 
 def test_a_job_id_of_ten_thousand_characters_is_refused_at_once() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -217,6 +218,16 @@ async def test_a_lock_that_does_not_come_to_an_end_is_refused_and_the_job_goes_o
     assert await world.state("a") == "RUNNING"
     assert cuda_state(world.emulator, idle.pid) == "RUNNING"
     assert idle.call("allocate", size=MIB)[0] == 0
+
+
+@pytest.mark.parametrize("within_s", [math.inf, math.nan, -1.0])
+async def test_a_time_for_a_lock_that_is_none_is_as_long_as_the_node_lets_it_be(
+    world: World, jobs: Jobs, within_s: float
+) -> None:
+    await world.start()
+    await world.register("a", jobs(4 * MIB).pid)
+    await world.park("a", lock_timeout_s=within_s)
+    assert await world.state("a") == "PARKED"
 
 
 @pytest.mark.parametrize(
