@@ -76,6 +76,12 @@ def path_part(value: str, field: str) -> str:
     return value
 
 
+def printable(text: str) -> str:
+    """The text as one line, in which what cannot be printed, such as the ends of lines and what moves a terminal's
+    cursor, is told by its number, as in Python."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def checked_socket_path(path: str, field: str) -> str:
     """The path, when a unix socket can have it.
 

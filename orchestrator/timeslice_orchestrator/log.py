@@ -11,6 +11,8 @@ import logging
 import sys
 from typing import Any
 
+from timeslice_api.names import printable
+
 _TEXT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -24,11 +26,11 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a method of logging.Formatter
         """The line, without its end."""
-        return "".join(map(_printable, super().formatMessage(record)))
+        return printable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - a method of logging.Formatter
         """The traceback, in which an error's own words may have any lines."""
-        return "\n".join(f"  {''.join(map(_printable, line))}" for line in super().formatException(ei).split("\n"))
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -47,10 +49,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def configure(level: str = "INFO", *, as_json: bool = False) -> None:

@@ -89,3 +89,11 @@ async def test_a_fault_of_a_million_letters_is_cut(running: Running) -> None:
     async with ScriptedNode(running.channel, "n2", GROUPS, parts=[failed]):
         group = await running.until(lambda group: len(group.members) == 1, "lies")
         assert group.ByteSize() < 10_000
+
+
+async def test_the_words_of_a_fault_do_nothing_to_the_terminal_of_who_reads_them(running: Running) -> None:
+    failed = part("job-x", "lies", "d9", state=types_pb2.PART_STATE_FAILED)
+    failed.fault.CopyFrom(types_pb2.Fault(reason="Odd", message="\x1b[2Jall is well\r\nlies  -  -"))
+    async with ScriptedNode(running.channel, "n2", GROUPS, parts=[failed]):
+        group = await running.until(lambda group: len(group.members) == 1, "lies")
+        assert group.members[0].quarantine_reason == r"\x1b[2Jall is well\r\nlies  -  -"

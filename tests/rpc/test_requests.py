@@ -43,6 +43,11 @@ BAD = {
     "a wait that is no number": ("Acquire", acquire(wait_s=math.nan), "wait_s is nan"),
     "an endless wait": ("Acquire", acquire(wait_s=math.inf), "wait_s is inf"),
     "a long holder": ("Acquire", acquire(holder="h" * 254), "holder has 254 characters; 253 are allowed"),
+    "a holder of two lines": (
+        "Acquire",
+        acquire(holder="h\n"),
+        "holder has characters that cannot be printed",
+    ),
     "a yield without a lease": ("Yield", pb.YieldRequest(job_id="job-a"), "lease_id is empty"),
     "a yield without a job": ("Yield", pb.YieldRequest(lease_id="l"), "job_id is empty"),
     "a renewal without a job": ("KeepAlive", pb.KeepAliveRequest(lease_ids=["l"]), "job_id is empty"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from timeslice_api.errors import InvalidRequest
-from timeslice_api.names import checked_name, checked_process, node_of
+from timeslice_api.names import checked_name, checked_process, node_of, printable
 from timeslice_api.v1alpha1 import agent_link_pb2, types_pb2
 
 from timeslice_orchestrator.core.events import CommandDone, PartsReported
@@ -149,7 +149,8 @@ def _member(message: types_pb2.MemberKey, field: str) -> MemberKey:
 
 
 def _fault(message: types_pb2.Fault) -> Fault:
-    reason, text, hint = (each[:_LONGEST_TEXT] for each in (message.reason, message.message, message.hint))
+    texts = (message.reason, message.message, message.hint)
+    reason, text, hint = (printable(each[:_LONGEST_TEXT]) for each in texts)
     return Fault(reason, text, hint, message.retryable)
 
 

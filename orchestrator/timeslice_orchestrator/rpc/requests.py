@@ -33,6 +33,8 @@ def acquire(request: pb.AcquireRequest) -> AcquireRequested:
     request_id = _checked_id(request.request_id, "request_id", _MAX_REQUEST_ID)
     if len(request.holder) > _MAX_HOLDER:
         raise InvalidRequest(f"holder has {len(request.holder)} characters; {_MAX_HOLDER} are allowed")
+    if not request.holder.isprintable():
+        raise InvalidRequest("holder has characters that cannot be printed")
     process = checked_process(request.process, "process") if request.process else ""
     return AcquireRequested(request_id, job_id, _group_ids(request), request.holder, process)
 
