@@ -83,6 +83,29 @@ async def test_what_cannot_be_summed_ends_the_stream_and_is_no_sum(
         await running.call(running.stub.ListGroups(orchestrator_pb2.ListGroupsRequest()))
 
 
+async def test_a_node_cannot_tell_of_ever_more_parts(running: Running) -> None:
+    node = await ScriptedNode(running.channel, "n2", GROUPS).connect()
+    for first in range(0, 22_000, 2_000):
+        parts = [part(f"job-{number}", "lies", "d9", state=RUNNING) for number in range(first, first + 2_000)]
+        ended = [each.member for each in parts[1000:]]  # half of them: those do not count
+        await node.say(pb.AgentMessage(report=pb.Report(parts=parts)))
+        await node.say(pb.AgentMessage(report=pb.Report(ended=ended)))
+    await running.until(lambda group: len(group.members) == 11_000, "lies", within_s=20)
+    for first in range(100_000, 110_000, 2_000):
+        parts = [part(f"job-{number}", "lies", "d9", state=RUNNING) for number in range(first, first + 2_000)]
+        await node.say(pb.AgentMessage(report=pb.Report(parts=parts)))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await node.ended()
+    assert error_of(caught.value).message == "node n2 tells of more than 20000 parts"
+
+
+async def test_a_node_has_no_more_devices_and_groups_than_machines_have(running: Running) -> None:
+    error = await refused(ScriptedNode(running.channel, "n2", {}, devices=[f"d{n}" for n in range(1025)]))
+    assert error.message == "hello.devices has 1025 entries; 1024 are allowed"
+    error = await refused(ScriptedNode(running.channel, "n2", {f"g{n}": () for n in range(1025)}))
+    assert error.message == "hello.groups has 1025 entries; 1024 are allowed"
+
+
 async def test_a_fault_of_a_million_letters_is_cut(running: Running) -> None:
     failed = part("job-x", "lies", "d9", state=types_pb2.PART_STATE_FAILED)
     failed.fault.CopyFrom(types_pb2.Fault(reason="X" * 1_000_000, message="m" * 1_000_000, hint="h" * 1_000_000))

@@ -72,6 +72,7 @@ class AgentLink:
         node = link.node.node
         self._engine.refuse_when_stopped()
         self._links.check(link.node)
+        link.told_of(part.member for part in hello.parts)
         self._replace(node)
         self._discovery.node_said(link.node)
         link.welcome(self._links.epoch, self._discovery.groups_of(node))
@@ -108,13 +109,18 @@ class AgentLink:
                 case "result":
                     self._take_result(link, message.result)
                 case "report":
-                    self._engine.post(reports.report(message.report, link.node.node, link.devices))
+                    self._take_report(link, message.report)
                 case "groups":
                     self._take_groups(link, message.groups)
                 case "hello":
                     raise InvalidRequest("hello: it came twice in one stream")
                 case _:
                     raise InvalidRequest("message: neither a report, nor a result, nor groups")
+
+    def _take_report(self, link: Link, report: pb.Report) -> None:
+        event = reports.report(report, link.node.node, link.devices)
+        link.told_of((part.member for part in event.parts), ended=event.ended)
+        self._engine.post(event)
 
     def _take_groups(self, link: Link, groups: pb.NodeGroups) -> None:
         link.node = reports.groups(groups, link.node)
@@ -127,6 +133,7 @@ class AgentLink:
             # The node has heard a higher epoch since its hello; only a new hello tells which one to go above.
             raise Unavailable(f"node {link.node.node} has seen a newer epoch than {self._links.epoch}; dial in again")
         if self._links.is_ours(result.epoch):
+            link.told_of(part.member for part in event.parts)
             self._engine.post(event)
         else:  # of a predecessor, whose command ids mean nothing here; the hello told how the parts are
             _log.info("result of epoch %d ignored node=%s", result.epoch, link.node.node)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from timeslice_api.errors import InvalidRequest, TimesliceError, Unavailable
 from timeslice_api.v1alpha1 import agent_link_pb2 as pb
 from timeslice_api.v1alpha1 import types_pb2
 
 from timeslice_orchestrator.core.effects import SendCommand
-from timeslice_orchestrator.core.model import NodeName
+from timeslice_orchestrator.core.model import MemberKey, NodeName
 from timeslice_orchestrator.discovery.merge import NodeGroups
 from timeslice_orchestrator.rpc.answers import PART_STATES
 from timeslice_orchestrator.store import NodeRecord, Store
@@ -24,6 +24,7 @@ _TOKENS_OF_AN_EPOCH = 10**9
 # was lost may have known of so many leaders more; with so many such steps within so many seconds they last two years.
 _LARGEST_STEP = 10_000
 _STEPS, _STEPS_S = 10, 600.0
+_MOST_PARTS = 20_000  # of a node; no more fit into a hello
 _MAX_UNSENT = 1000  # commands to a node that does not read; far beyond what the core has under way with one node
 
 
@@ -42,6 +43,14 @@ class Link:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outbox: asyncio.Queue[pb.OrchestratorMessage | None] = asyncio.Queue()
         self._groups: NodeGroups = {}
+        self._members: set[MemberKey] = set()
+
+    def told_of(self, members: Iterable[MemberKey], *, ended: Iterable[MemberKey] = ()) -> None:
+        """Counts what the node says that it has. Raises InvalidRequest: more than any node has."""
+        self._members.update(members)
+        self._members.difference_update(ended)
+        if len(self._members) > _MOST_PARTS:
+            raise InvalidRequest(f"node {self.node.node} tells of more than {_MOST_PARTS} parts")
 
     def welcome(self, epoch: int, groups: NodeGroups) -> None:
         """Queues the first message: the epoch, and the groups that the node has."""

@@ -3,7 +3,7 @@ since what it says is taken for the truth about its devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timeslice_api.errors import InvalidRequest
@@ -18,6 +18,7 @@ from timeslice_orchestrator.store import NodeRecord
 _STATES = {number: state for state, number in PART_STATES.items()}
 _MAX_DEVICE_ID = 253
 _MAX_MEMBERS = 10_000
+_MOST_DEVICES = 1024  # of a node, and groups that it declares
 _MOST_BYTES = 1 << 50
 _LONGEST_S = 1e9
 _LONGEST_TEXT = 2000  # characters of a fault, which goes into answers, events and the objects of groups
@@ -70,7 +71,8 @@ def result(message: agent_link_pb2.Result, node: NodeName, known: frozenset[Devi
     return CommandDone(node, message.command_id, _parts(message.parts, "result.parts", known), refused)
 
 
-def _device_ids(values: Iterable[str], field: str) -> tuple[DeviceId, ...]:
+def _device_ids(values: Sequence[str], field: str) -> tuple[DeviceId, ...]:
+    _check_count(values, field)
     found: dict[DeviceId, None] = {}
     for index, value in enumerate(values):
         if not value or len(value) > _MAX_DEVICE_ID or not value.isprintable():
@@ -84,6 +86,7 @@ def _device_ids(values: Iterable[str], field: str) -> tuple[DeviceId, ...]:
 def _groups(
     messages: Sequence[agent_link_pb2.NodeGroup], field: str, known: frozenset[DeviceId]
 ) -> tuple[tuple[str, tuple[DeviceId, ...]], ...]:
+    _check_count(messages, field)
     found: dict[str, tuple[DeviceId, ...]] = {}
     owner: dict[DeviceId, str] = {}
     for index, message in enumerate(messages):
@@ -100,7 +103,12 @@ def _groups(
     return tuple(found.items())
 
 
-def _known_devices(values: Iterable[str], field: str, known: frozenset[DeviceId]) -> tuple[DeviceId, ...]:
+def _check_count(values: Sequence[object], field: str) -> None:
+    if len(values) > _MOST_DEVICES:
+        raise InvalidRequest(f"{field} has {len(values)} entries; {_MOST_DEVICES} are allowed")
+
+
+def _known_devices(values: Sequence[str], field: str, known: frozenset[DeviceId]) -> tuple[DeviceId, ...]:
     devices = _device_ids(values, field)
     for index, device in enumerate(devices):
         if device not in known:
