@@ -19,9 +19,9 @@ from typing import Final
 
 from timeslice_api.names import ENV_GROUP_ID, ENV_JOB_ID
 
-from timeslice_driver.backends.helper_pool import JOB_FILE
 from timeslice_driver.faults import Fault
 from timeslice_driver.inventory import Device, DeviceProcess, Nvml
+from timeslice_driver.job_files import JobFiles
 from timeslice_driver.marks import Marks
 from timeslice_driver.parts import Member
 from timeslice_driver.pods import Pods
@@ -94,6 +94,7 @@ class Discovery:
     ) -> None:
         self._nvml = nvml
         self._procfs = procfs
+        self._job_files = JobFiles(procfs)
         self._pods = pods
         self._dev_root = dev_root.rstrip("/")
         self._own_pids = own_pids
@@ -203,8 +204,7 @@ class Discovery:
         listed = {entry.device_id: entry.used_bytes for entry in entries}
         told = {device_id: listed.get(device_id) for device_id in sorted(mine)}
         sizes = {device_id: _NOT_KNOWN if size is None else size for device_id, size in told.items()}
-        job_file = self._procfs.environ(process.pid, JOB_FILE).get(JOB_FILE, "")
-        return Candidate(process, sizes, job_file)
+        return Candidate(process, sizes, self._job_files.key(process.pid))
 
     def _adoptable(self, strangers: Collection[int], scope: Scope, family: frozenset[ProcessId]) -> Collection[int]:
         """Those that NVML lists and that were not known."""

@@ -25,6 +25,7 @@ from timeslice_driver.cgroup import CgroupFs
 from timeslice_driver.config import NodeConfig
 from timeslice_driver.faults import amount
 from timeslice_driver.inventory import Device, Inventory, InventoryError, Nvml
+from timeslice_driver.job_files import JobFiles
 from timeslice_driver.processes import ProcFs
 from timeslice_driver.settings import harmful
 
@@ -107,7 +108,7 @@ async def _inventory(config: NodeConfig) -> tuple[Sequence[Device], list[Check]]
 
 
 async def _driver(config: NodeConfig) -> Check:
-    calls = DriverCalls(config.libcuda, start_s=_DRIVER_S)
+    calls = DriverCalls(config.libcuda, JobFiles(ProcFs(config.proc_root)), start_s=_DRIVER_S)
     try:
         capabilities = await calls.open()
     finally:

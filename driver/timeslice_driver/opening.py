@@ -13,6 +13,7 @@ from timeslice_driver.backends.cuda import Calls, CudaBackend
 from timeslice_driver.backends.cuda_command import CommandCalls
 from timeslice_driver.backends.cuda_driver import DriverCalls
 from timeslice_driver.config import NodeConfig
+from timeslice_driver.job_files import JobFiles
 from timeslice_driver.processes import ProcFs
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ async def open_backend(config: NodeConfig, procfs: ProcFs, stack: AsyncExitStack
     """
     refusals = []
     ways: dict[str, Calls] = {
-        "cuda": DriverCalls(config.libcuda, start_s=config.limits.start_s),
+        "cuda": DriverCalls(config.libcuda, JobFiles(procfs), start_s=config.limits.start_s),
         "cuda-checkpoint": CommandCalls(config.cuda_checkpoint),
     }
     for calls in ways.values() if config.backend == "auto" else [ways[config.backend]]:

@@ -171,6 +171,10 @@ class ProcFs:
                 continue
         return frozenset(found)
 
+    def descriptor(self, pid: int, number: int) -> str:
+        """The path by which a file that a process has open can be looked at from here."""
+        return f"{self._root}/{pid}/fd/{number}"
+
     def children(self, pid: int) -> frozenset[int]:
         """Pids of its children, whichever of its threads started them."""
         tasks = (self._read(f"{pid}/task/{task}/children") or b"" for task in self._list(f"{pid}/task"))

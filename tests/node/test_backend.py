@@ -17,6 +17,7 @@ import pytest_asyncio
 from gpu_emulator.emulator import Emulator
 from gpu_emulator.faults import Fault
 from gpu_emulator.puppet import Puppet
+from launched_job import Launch
 from node_world import LIMITS, MIB, cuda_state
 from timeslice_driver.backends import helper_pool
 from timeslice_driver.backends.base import Target, TargetState
@@ -24,17 +25,19 @@ from timeslice_driver.backends.cuda import CudaBackend
 from timeslice_driver.backends.cuda_command import CommandCalls, _result
 from timeslice_driver.backends.cuda_driver import DriverCalls
 from timeslice_driver.backends.helper_pool import HelperPool
+from timeslice_driver.job_files import JobFiles
 from timeslice_driver.processes import ProcessId, ProcFs
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
 Jobs = Callable[..., Puppet]
 procfs = ProcFs()
+job_files = JobFiles(procfs)
 PATIENT = replace(LIMITS, query_s=20.0, lock_slack_s=20.0, unlock_s=20.0, copy_base_s=20.0)
 
 
 def driver_calls(emulator: Emulator) -> DriverCalls:
-    return DriverCalls(str(emulator.libraries / "libcuda.so.1"), start_s=LIMITS.start_s)
+    return DriverCalls(str(emulator.libraries / "libcuda.so.1"), job_files, start_s=LIMITS.start_s)
 
 
 @pytest_asyncio.fixture(params=["driver", "command"])
@@ -60,6 +63,11 @@ def target(job: Puppet, **fields: Any) -> Target:
     process = procfs.identity(job.pid)
     assert process
     return Target(process, size=4 * MIB, **fields)
+
+
+def launched(jobs: Jobs, launch: Launch) -> Target:
+    job = jobs(2 * MIB, prefix=launch.prefix)
+    return target(job, job_file=job_files.key(job.pid))
 
 
 async def test_every_step_leads_to_the_next_state_through_driver_and_command_alike(
@@ -223,27 +231,29 @@ async def test_no_helper_outlives_the_backend(emulator: Emulator) -> None:
 async def test_processes_of_one_job_file_go_one_at_a_time_and_their_helper_has_it_too(
     driver: CudaBackend, emulator: Emulator, jobs: Jobs
 ) -> None:
-    one, two = (target(jobs(2 * MIB), job_file="/memfd:job") for _ in range(2))
+    launch = Launch()
+    one, two = (launched(jobs, launch) for _ in range(2))
+    assert one.job_file == two.job_file == launch.key
     await driver.lock([one, two], timeout_s=2)
     emulator.inject(Fault("checkpoint", delay_ms=500))
     outcome = await driver.checkpoint([one, two])
     assert outcome.faults == {}
     assert outcome.seconds >= 1.0
-    files = {procfs.environ(pid, "CUDA_CHECKPOINT_JOB_FILE").get("CUDA_CHECKPOINT_JOB_FILE") for pid in driver.pids}
-    assert "/memfd:job" in files
+    assert {job_files.key(pid) for pid in driver.pids} == {"", launch.key}
     side_by_side = [target(jobs(2 * MIB)) for _ in range(2)]
     await driver.lock(side_by_side, timeout_s=2)
     assert (await driver.checkpoint(side_by_side)).seconds < 1.0
 
 
 async def test_helpers_of_job_files_end_when_others_had_their_turns_since(
-    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+    emulator: Emulator, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(helper_pool, "_KEPT", 2)
-    pool = HelperPool(str(emulator.libraries / "libcuda.so.1"), start_s=LIMITS.start_s)
+    pool = HelperPool(str(emulator.libraries / "libcuda.so.1"), job_files, start_s=LIMITS.start_s)
+    a, b, c = (launched(jobs, Launch()) for _ in range(3))
     pids = []
-    for job_file in ("", "/memfd:1", "/memfd:2", "/memfd:1", "/memfd:3"):
-        async with pool.lend(job_file) as helper:
+    for each in (None, a, b, a, c):
+        async with pool.lend(each.job_file, of=each.process.pid) if each else pool.lend() as helper:
             pids.append(helper.pid)
     plain, first, second, again, third = pids
     assert again == first
@@ -252,11 +262,18 @@ async def test_helpers_of_job_files_end_when_others_had_their_turns_since(
     await pool.close()
 
 
+async def test_a_job_file_that_is_another_by_now_is_given_to_no_helper(driver: CudaBackend, jobs: Jobs) -> None:
+    job = replace(launched(jobs, Launch()), job_file="1:2")
+    outcome = await driver.lock([job], timeout_s=2)
+    assert "another job file by now" in outcome.faults[job.process].message
+    assert len(driver.pids) == 1
+
+
 @pytest.mark.parametrize("failure", [BlockingIOError(errno.EAGAIN, "no more processes"), OSError(errno.E2BIG, "long")])
 async def test_where_no_process_can_be_started_a_step_fails_and_the_next_one_may_not(
     backend: CudaBackend, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, failure: OSError
 ) -> None:
-    job = target(jobs(2 * MIB), job_file="/memfd:job")
+    job = launched(jobs, Launch())
 
     def fail(*_: object, **__: object) -> None:
         raise failure
@@ -271,7 +288,7 @@ async def test_where_no_process_can_be_started_a_step_fails_and_the_next_one_may
 
 @pytest.mark.parametrize("library", ["/nowhere/libcuda.so.1", "/nowhere/\udcff.so"], ids=["absent", "no text"])
 async def test_a_library_that_is_not_there_is_named_with_what_to_do(library: str) -> None:
-    calls = DriverCalls(library, start_s=10)
+    calls = DriverCalls(library, job_files, start_s=10)
     fault = (await calls.open()).unavailable
     await calls.close()
     assert fault
@@ -317,7 +334,7 @@ async def test_a_driver_that_does_not_initialise_is_told_with_its_code(emulator:
 
 async def test_a_driver_that_hangs_at_its_start_is_given_up(emulator: Emulator) -> None:
     emulator.inject(Fault("init", hang=True))
-    calls = DriverCalls(str(emulator.libraries / "libcuda.so.1"), start_s=0.7)
+    calls = DriverCalls(str(emulator.libraries / "libcuda.so.1"), job_files, start_s=0.7)
     fault = (await calls.open()).unavailable
     await calls.close()
     assert fault

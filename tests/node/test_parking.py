@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from gpu_emulator.faults import Fault
 from gpu_emulator.puppet import Puppet
+from launched_job import Launch
 from node_world import MIB, NAMES, World, cuda_state, failing, in_use
+from timeslice_driver.job_files import JobFiles
 from timeslice_driver.preflight import Margins
+from timeslice_driver.processes import ProcFs
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(40)]
 
@@ -218,6 +221,19 @@ async def test_a_lock_that_does_not_come_to_an_end_is_refused_and_the_job_goes_o
     assert await world.state("a") == "RUNNING"
     assert cuda_state(world.emulator, idle.pid) == "RUNNING"
     assert idle.call("allocate", size=MIB)[0] == 0
+
+
+async def test_processes_of_a_launch_are_moved_by_a_helper_that_has_their_job_file(world: World, jobs: Jobs) -> None:
+    await world.start()
+    launch = Launch()
+    mine = {job.pid for job in (jobs(4 * MIB, prefix=launch.prefix) for _ in range(2))}
+    for pid in mine:
+        await world.register("a", pid)
+    await world.park("a")
+    files = JobFiles(procfs := ProcFs())
+    [_] = (pid for pid in procfs.children(os.getpid()) - mine if files.key(pid) == launch.key)
+    await world.restore("a")
+    assert await world.state("a") == "RUNNING"
 
 
 @pytest.mark.parametrize("within_s", [math.inf, math.nan, -1.0])

@@ -30,7 +30,7 @@ class Target:
     Attributes:
         process: its identity; only the backend knows more of it.
         size: device memory that it has or had (bytes), from which time limits follow.
-        job_file: CUDA_CHECKPOINT_JOB_FILE of its environment; such processes go one at a time.
+        job_file: key of the file by which it belongs to a launch, see `JobFiles`; such processes go one at a time.
     """
 
     process: ProcessId

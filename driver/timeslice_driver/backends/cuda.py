@@ -75,8 +75,12 @@ class Calls(Protocol):
     async def close(self) -> None:
         """Ends what it has started."""
 
-    def lend(self, job_file: str = "") -> AbstractAsyncContextManager[Session]:
-        """A session of its own for one operation. Raises HelperLostError when there can be none."""
+    def lend(self, job_file: str = "", *, of: int = 0) -> AbstractAsyncContextManager[Session]:
+        """A session of its own for one operation, with the job file of that key, which process `of` has.
+
+        Raises:
+            HelperLostError: there can be none.
+        """
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,8 @@ class CudaBackend:
         self, step: _Step, job_file: str, batch: Sequence[Target]
     ) -> list[tuple[Target, Reply | HelperLostError]]:
         try:
-            async with self._calls.lend(job_file) as session:
+            alive = next((each.process for each in batch if self._alive(each.process)), batch[0].process)
+            async with self._calls.lend(job_file, of=alive.pid) as session:
                 if step.one_by_one and job_file:
                     replies = [await self._call(session, step, target) for target in batch]
                 else:

@@ -72,7 +72,7 @@ class CommandCalls:
         """See `Calls`."""
 
     @asynccontextmanager
-    async def lend(self, job_file: str = "") -> AsyncIterator[CommandCalls]:
+    async def lend(self, job_file: str = "", *, of: int = 0) -> AsyncIterator[CommandCalls]:
         """See `Calls`. The command finds a job file by itself."""
         yield self
 

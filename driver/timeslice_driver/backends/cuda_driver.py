@@ -9,6 +9,7 @@ from timeslice_driver.backends.base import Capabilities
 from timeslice_driver.backends.helper_pool import HelperLostError, HelperPool
 from timeslice_driver.backends.helper_process import Greeting, HelperProcess
 from timeslice_driver.faults import Fault
+from timeslice_driver.job_files import JobFiles
 
 
 class DriverCalls:
@@ -16,11 +17,12 @@ class DriverCalls:
 
     Args:
         library: path or name of libcuda.so.1.
+        job_files: where helpers get those of processes.
         start_s: how long a helper may take to initialise the driver (seconds).
     """
 
-    def __init__(self, library: str, *, start_s: float) -> None:
-        self._pool = HelperPool(library, start_s=start_s)
+    def __init__(self, library: str, job_files: JobFiles, *, start_s: float) -> None:
+        self._pool = HelperPool(library, job_files, start_s=start_s)
         self._library = library
 
     @property
@@ -43,9 +45,9 @@ class DriverCalls:
         """See `Calls`."""
         await self._pool.close()
 
-    def lend(self, job_file: str = "") -> AbstractAsyncContextManager[HelperProcess]:
+    def lend(self, job_file: str = "", *, of: int = 0) -> AbstractAsyncContextManager[HelperProcess]:
         """See `Calls`."""
-        return self._pool.lend(job_file)
+        return self._pool.lend(job_file, of=of)
 
 
 def _unfit(greeting: Greeting) -> Fault | None:

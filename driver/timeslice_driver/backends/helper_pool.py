@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from timeslice_driver.backends.helper_process import Greeting, HelperLostError, HelperProcess
+from timeslice_driver.job_files import JobFiles
 
-JOB_FILE = "CUDA_CHECKPOINT_JOB_FILE"  # set by `cuda-checkpoint --launch-job`; the driver wants it in the caller too
 _KEPT: Final = 16  # job files whose helpers wait for the next operation: each job has another, and jobs come and go
 
 
@@ -18,11 +19,13 @@ class HelperPool:
 
     Args:
         library: path or name of libcuda.so.1.
+        job_files: where helpers get those of processes.
         start_s: how long a helper may take to initialise the driver (seconds).
     """
 
-    def __init__(self, library: str, *, start_s: float) -> None:
+    def __init__(self, library: str, job_files: JobFiles, *, start_s: float) -> None:
         self._library = library
+        self._job_files = job_files
         self._start_s = start_s
         self._idle: dict[str, list[HelperProcess]] = {}
         self._all: set[HelperProcess] = set()
@@ -38,13 +41,14 @@ class HelperPool:
             return helper.greeting
 
     @asynccontextmanager
-    async def lend(self, job_file: str = "") -> AsyncIterator[HelperProcess]:
-        """A helper for the block's duration; a job file gets helpers of its own.
+    async def lend(self, job_file: str = "", *, of: int = 0) -> AsyncIterator[HelperProcess]:
+        """A helper for the block's duration; a job file, by its key, gets helpers of its own, which have it open as
+        process `of` has.
 
         Raises:
             HelperLostError: none could be started.
         """
-        helper = await self._take(job_file)
+        helper = await self._take(job_file, of)
         try:
             yield helper
         finally:
@@ -59,20 +63,31 @@ class HelperPool:
         helpers, self._all, self._idle = self._all, set(), {}
         await asyncio.gather(*(helper.kill() for helper in helpers))
 
-    async def _take(self, job_file: str) -> HelperProcess:
+    async def _take(self, job_file: str, of: int) -> HelperProcess:
         idle = self._idle.get(job_file, [])
         while idle:
             helper = idle.pop()
             if helper.usable:
                 return helper
             await self._end(helper)
-        environ = {JOB_FILE: job_file} if job_file else {}
-        helper = await HelperProcess.start(self._library, environ=environ, timeout_s=self._start_s)
+        helper = await self._started(job_file, of)
         self._all.add(helper)
         if helper.greeting.error:
             await self._end(helper)
             raise HelperLostError(helper.greeting.error)
         return helper
+
+    async def _started(self, job_file: str, of: int) -> HelperProcess:
+        if not job_file:
+            return await HelperProcess.start(self._library, timeout_s=self._start_s)
+        try:
+            descriptor = self._job_files.opened(of, job_file)
+        except OSError as error:
+            raise HelperLostError(f"no job file for a helper: {error.strerror}") from error
+        try:
+            return await HelperProcess.start(self._library, job_file=descriptor, timeout_s=self._start_s)
+        finally:
+            os.close(descriptor)
 
     def _beyond(self) -> list[HelperProcess]:
         """Takes those out that wait for operations on other job files than the last few."""

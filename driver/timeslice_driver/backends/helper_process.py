@@ -11,11 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from timeslice_api.tasks import cancelled
+
+from timeslice_driver.job_files import VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +61,15 @@ class HelperProcess:
         self.greeting = Greeting(error="the helper has not answered yet")
 
     @classmethod
-    async def start(cls, library: str, *, environ: Mapping[str, str], timeout_s: float) -> HelperProcess:
-        """Starts a helper and waits until the driver is initialised there.
+    async def start(cls, library: str, *, job_file: int | None = None, timeout_s: float) -> HelperProcess:
+        """Starts a helper, which inherits a job file's descriptor, and waits until the driver is initialised there.
 
         Raises:
             HelperLostError: it cannot be started, ended, or did not get ready within the time limit (seconds).
         """
         try:
-            process, ours = _started(library, environ)
-        except OSError as error:  # no memory, processes or descriptors left, or a variable that no program may have
+            process, ours = _started(library, job_file)
+        except OSError as error:  # no memory, processes or descriptors left
             raise HelperLostError(f"no helper can be started: {error.strerror}") from error
         try:
             reader, writer = await asyncio.open_connection(sock=ours)
@@ -173,15 +174,17 @@ class HelperProcess:
                 answer.set_exception(HelperLostError(why))
 
 
-def _started(library: str, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _started(library: str, job_file: int | None) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """A new process, and this side of its socket. Returns once it has exec'ed, some milliseconds."""
     ours, theirs = socket.socketpair()
+    inherited = [] if job_file is None else [job_file]
+    environ = {} if job_file is None else {VARIABLE: f"/proc/self/fd/{job_file}"}
     command = [sys.executable, "-m", "timeslice_driver.backends.cuda_helper", library, str(theirs.fileno())]
     with theirs:
         try:
             process = subprocess.Popen(
                 command,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *inherited],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **environ},
                 process_group=0,  # Ctrl-C in a terminal is for the node, which ends after what is under way
