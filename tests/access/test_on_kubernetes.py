@@ -23,7 +23,7 @@ from network import bearer
 from running_orchestrator import stub_of
 from scripted_node import ScriptedNode
 from timeslice_api import status
-from timeslice_api.errors import Forbidden, GroupNotFound, NotHolder, Unauthenticated
+from timeslice_api.errors import Forbidden, NotHolder, Unauthenticated, Unavailable
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_orchestrator.config import KubernetesConfig
 from timeslice_orchestrator.kubernetes import permissions
@@ -185,7 +185,7 @@ async def test_a_group_is_closed_to_namespaces_that_it_does_not_admit(cluster: C
         await cluster.call(cluster.stub.GetGroup(pb.GetGroupRequest(group_id="closed"), metadata=who))
     seen = await cluster.call(cluster.stub.ListGroups(pb.ListGroupsRequest(), metadata=who))
     assert [group.group_id for group in seen.groups] == ["g"]
-    with pytest.raises(GroupNotFound):
+    with pytest.raises(Unavailable, match="is not known yet"):
         await cluster.acquire(who, "job-o", "none")
 
 

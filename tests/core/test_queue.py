@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from core_world import ONE, RUNNING, SETTINGS, TWO, World
-from timeslice_api.errors import GroupNotFound, JobNotAdmitted, QueueFull
+from timeslice_api.errors import GroupNotFound, JobNotAdmitted, QueueFull, Unavailable
 from timeslice_orchestrator.core.events import Drained, Resumed
 
 
@@ -53,6 +53,16 @@ def test_jobs_on_disjoint_devices_of_a_group_run_at_the_same_time() -> None:
 def test_an_unknown_group_is_named() -> None:
     with pytest.raises(GroupNotFound, match="'nowhere'"):
         World(ONE).acquire("a", "nowhere")
+
+
+def test_a_group_that_nodes_may_be_about_to_tell_of_is_unknown_only_after_the_restart_grace() -> None:
+    world = World(ONE, replace(SETTINGS, restart_grace_s=15.0))
+    world.until(14.9)
+    with pytest.raises(Unavailable, match="'nowhere' is not known yet"):
+        world.acquire("a", "nowhere")
+    world.until(15.0)
+    with pytest.raises(GroupNotFound, match="'nowhere'"):
+        world.acquire("a", "nowhere")
 
 
 def test_a_job_that_is_not_on_the_list_is_not_admitted() -> None:

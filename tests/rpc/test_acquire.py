@@ -9,7 +9,8 @@ import grpc
 import pytest
 from running_orchestrator import Running, open_channel, stub_of
 from scripted_node import ScriptedNode
-from timeslice_api.errors import GroupNotFound, NotHolder, RequestEnded
+from timeslice import AsyncOrchestratorClient
+from timeslice_api.errors import GroupNotFound, NotHolder, RequestEnded, Unavailable
 from timeslice_api.v1alpha1 import orchestrator_pb2 as pb
 from timeslice_orchestrator.core.model import Settings
 
@@ -171,9 +172,19 @@ async def test_a_yield_of_another_jobs_lease_is_refused(running: Running) -> Non
 
 async def test_an_unknown_group_is_an_error_that_names_it(running: Running) -> None:
     with pytest.raises(GroupNotFound, match="nowhere"):
-        await running.acquire("r1", "job-a", "nowhere")
-    with pytest.raises(GroupNotFound, match="nowhere"):
         await running.group("nowhere")
+    with pytest.raises(Unavailable, match=r"nowhere.* is not known yet") as caught:
+        await running.acquire("r1", "job-a", "nowhere")
+    assert caught.value.retryable  # a node may tell of it
+
+
+async def test_a_job_that_asks_before_its_node_has_told_of_the_group_waits_for_it(running: Running) -> None:
+    async with AsyncOrchestratorClient(running.address, job_id="job-a") as client:
+        asked = asyncio.create_task(client.acquire("g", timeout=8))
+        await asyncio.sleep(0.3)
+        async with ScriptedNode(running.channel, "n1", {"g": ("d1",)}):
+            await asked
+            assert [holder.job_id for holder in (await running.group()).holders] == ["job-a"]
 
 
 async def test_keep_alive_tells_which_leases_are_lost_and_which_are_wanted(running: Running) -> None:

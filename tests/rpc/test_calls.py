@@ -33,9 +33,9 @@ async def test_a_defect_is_told_without_details_and_logged_with_them(
 
 async def test_a_refusal_is_logged_with_what_it_was_about(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), pytest.raises(TimesliceError):
-        await running.acquire("r1", "job-a", "nowhere")
+        await running.acquire("r1", "job-a", "nowhere/")
     (line,) = [line for line in caplog.messages if line.startswith("refused")]
-    assert "Acquire request_id=r1 job_id=job-a group_id=nowhere" in line
+    assert "Acquire request_id=r1 job_id=job-a group_id=nowhere/" in line
 
 
 async def test_an_error_has_the_status_of_its_class(running: Running) -> None:

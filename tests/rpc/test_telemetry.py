@@ -13,7 +13,7 @@ import pytest
 from running_orchestrator import Running
 from scripted_core import GRANTED, LEASE
 from scripted_node import ScriptedNode
-from timeslice_api.errors import GroupNotFound
+from timeslice_api.errors import InvalidRequest
 from timeslice_orchestrator.core.effects import Drop, HandedOver, LeasesEnded, Save
 from timeslice_orchestrator.core.events import CommandDone, Event, GroupsChanged, PartsReported, Tick
 from timeslice_orchestrator.core.model import (
@@ -149,10 +149,10 @@ async def test_an_orchestrator_alone_serves_them_too(short_dir: Path) -> None:
 async def test_a_refused_call_is_logged_with_what_it_is_about_as_fields_of_their_own(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO), pytest.raises(GroupNotFound):
-        await running.acquire("r1", "job-a", "nowhere")
+    with caplog.at_level(logging.INFO), pytest.raises(InvalidRequest):
+        await running.acquire("r1", "job-a", "nowhere/")
     (record,) = (one for one in caplog.records if one.name.endswith("rpc.calls"))
     line = json.loads(JsonFormatter().format(record))
-    assert (line["request_id"], line["job_id"], line["group_id"]) == ("r1", "job-a", "nowhere")
-    assert line["error"] == "GroupNotFound"
+    assert (line["request_id"], line["job_id"], line["group_id"]) == ("r1", "job-a", "nowhere/")
+    assert line["error"] == "InvalidRequest"
     assert line.keys() == {"time", "level", "logger", "message", "request_id", "job_id", "group_id", "error"}

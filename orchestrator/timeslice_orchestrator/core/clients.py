@@ -59,7 +59,7 @@ def _ask_again(books: Books, request: Request, event: AcquireRequested) -> None:
 def _arrive(books: Books, event: AcquireRequested) -> None:
     group_ids = tuple(dict.fromkeys(event.group_ids))
     for group_id in group_ids:
-        if refusal := groups.not_admitted(groups.known(books, group_id), event.job_id):
+        if refusal := groups.not_admitted(groups.awaited(books, group_id), event.job_id):
             raise refusal
         member = books.members.get(MemberKey(event.job_id, group_id))
         if member and member.quarantine:

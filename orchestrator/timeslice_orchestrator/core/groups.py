@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from timeslice_api.errors import GroupNotFound, JobNotAdmitted
+from timeslice_api.errors import GroupNotFound, JobNotAdmitted, Unavailable
 
 from timeslice_orchestrator.core import members, queue
 from timeslice_orchestrator.core.books import Books, Group
@@ -18,6 +18,22 @@ def known(books: Books, group_id: GroupId) -> Group:
     if not group or not group.spec:
         raise GroupNotFound(f"group {group_id!r} is not known", group_id=group_id)
     return group
+
+
+def awaited(books: Books, group_id: GroupId) -> Group:
+    """The group of that name, for a client that wants to use it.
+
+    Raises:
+        Unavailable: there is none, but after a start nodes may be about to tell of it.
+        GroupNotFound: there is none.
+    """
+    try:
+        return known(books, group_id)
+    except GroupNotFound as error:
+        if books.now < books.started_at + books.settings.restart_grace_s:
+            message = f"{error.message} yet: this orchestrator has just started, and nodes still tell of their groups"
+            raise Unavailable(message, group_id=group_id) from error
+        raise
 
 
 def not_admitted(group: Group, job_id: JobId) -> JobNotAdmitted | None:

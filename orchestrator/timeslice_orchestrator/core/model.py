@@ -166,7 +166,8 @@ class Settings:
         lease_ttl_s: a lease that is not renewed for so long is suspect.
         lease_grace_s: a suspect lease of a job whose processes live is kept for so long, then lost.
         waiter_grace_s: a waiter whose client is gone leaves the queue after so long.
-        restart_grace_s: the same after a restart of the orchestrator, when every client has to find it again.
+        restart_grace_s: the same after a restart of the orchestrator, when every client has to find it again; and how
+            long after a start a group may still become known that somebody asks for.
         lock_timeout_s: how long a node may try to lock the processes of a part.
         command_timeout_s: a node that has not answered a command for so long counts as stuck (shown as the reason; the
             command is not taken to have failed: only the node can say that).

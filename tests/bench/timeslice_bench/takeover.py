@@ -8,7 +8,6 @@ with it a Lease at the API server of the tests, and after a kill the time counts
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import time
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timeslice import OrchestratorClient
-from timeslice_api.errors import GroupNotFound
 
 from timeslice_bench.case import Effort, Measurement, p50, spread
 from timeslice_bench.child import Child, child, module
@@ -104,7 +102,7 @@ async def _rounds(office: Office, cases: dict[str, signal.Signals], rounds: int)
         await stack.enter_async_context(child("node", command, office.directory, env=emulator.variables))
         client = OrchestratorClient(office.address, job_id="job-a", group_id=GROUP, node_socket="")
         stack.callback(client.close)
-        await _first_turn(client)
+        await asyncio.to_thread(_turn, client)
         for case, number in [each for each in cases.items() for _ in range(rounds)]:
             await asyncio.to_thread(_turn, client)
             times[case].append(1000 * await _timed(office, pair, client, number))
@@ -118,15 +116,6 @@ async def _timed(office: Office, pair: Pair, client: OrchestratorClient, number:
     over_at = await office.over_at(began) if number is signal.SIGKILL else began
     await asyncio.to_thread(_turn, client)
     return time.time() - over_at
-
-
-async def _first_turn(client: OrchestratorClient) -> None:
-    """A node serves before it has told the orchestrator which groups there are, and nobody tells when it has."""
-    async with asyncio.timeout(LIMIT_S):
-        while True:
-            with contextlib.suppress(GroupNotFound):
-                return await asyncio.to_thread(_turn, client)
-            await asyncio.sleep(0.05)
 
 
 def _turn(client: OrchestratorClient) -> None:

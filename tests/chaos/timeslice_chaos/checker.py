@@ -245,29 +245,21 @@ def _acquires_end_once(history: History) -> Iterator[Violation]:
                 yield Violation("each acquire ends once", events[-1].at, text)
 
 
-_FORGETFUL_S = 10.0
 _PATIENCE = {"call", "nth", "delay_ms"}  # a fault that has no more than these makes a call slow, which is no excuse
 _OF_THE_GPU = frozenset({"JobQuarantined", "OperationFailed"})  # what a job is told when its state was spoilt
 
 
 def _no_job_fails(history: History) -> Iterator[Violation]:
-    """An error reaches a job only when the GPU had a fault with one of its processes before, or when the orchestrator
-    has lost its state and no node has told it yet which groups there are."""
+    """An error reaches a job only when the GPU had a fault with one of its processes before."""
     struck: dict[str, float] = {}
     spoilt: set[int] = set()
-    forgot = -ENDLESS
     for event in history.events:
         job = history.jobs.get(event.pid, "")
         if event.what == "fault" and event["fault"].keys() - _PATIENCE:
             struck.setdefault(job, event.at)
             if {"poison", "fail_state"} & event["fault"].keys():
                 spoilt.add(event.pid)
-        elif event.what == "struck" and event.get("kind") == "lost":
-            forgot = event.at
-        elif event.what == "refused" and not (
-            (event["error"] in _OF_THE_GPU and job in struck)
-            or (event["error"] == "GroupNotFound" and event.at - forgot < _FORGETFUL_S)
-        ):
+        elif event.what == "refused" and not (event["error"] in _OF_THE_GPU and job in struck):
             yield Violation("no job fails", event.at, f"{job} ({event.pid}) got {event['error']}: {event['text']}")
         elif event.what == "broken" and event.pid not in spoilt:
             yield Violation("no job fails", event.at, f"{job} ({event.pid}): {event['text']}")
